@@ -1,0 +1,44 @@
+"""The errors of the step index and its references, by what a caller does next.
+
+ReferencesError
+├── ConfigError            a setting is wrong: the sentence names it and what to write instead
+├── StepError              a step cannot be indexed as it was named
+├── BatchError             the trainer's batch does not say what it has to say
+└── IndexFormatError       bytes are not a step index that this release can read
+    └── UnknownVersionError  they are of another format version
+"""
+
+from __future__ import annotations
+
+
+class ReferencesError(Exception):
+    """The base of all errors that this package raises."""
+
+
+class ConfigError(ReferencesError):
+    """A setting is wrong; the message is one sentence that says what to do."""
+
+
+class StepError(ReferencesError):
+    """A step cannot be indexed as it was named, e.g. without a number."""
+
+
+class BatchError(ReferencesError):
+    """The trainer's batch does not say what it has to say: ids and loss masks do not fit together."""
+
+
+class IndexFormatError(ReferencesError):
+    """Bytes are not a step index that this release can read."""
+
+
+class UnknownVersionError(IndexFormatError):
+    """The step index is of a format version that this release does not know.
+
+    Attributes:
+        version: the format version that was found.
+    """
+
+    def __init__(self, version: int) -> None:
+        """Say which version was found and what to do about it."""
+        super().__init__(f"the step index has format_version {version}, this release reads 1: install a newer one")
+        self.version = version

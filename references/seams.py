@@ -1,0 +1,71 @@
+"""The seam between what a step means and who tells W&B about it.
+
+The training callback builds each step's index on the training thread and hands it to a ``Publisher``, which owns
+everything that is slow or may fail. ``references.publisher`` has the one for W&B, made from ``PublishSettings``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from references.run_index import StepIndex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSettings:
+    """How long and how often a publisher tries.
+
+    Attributes:
+        queue_size: step indexes that may wait; more are dropped from the queue, counted, and kept in the spool.
+        timeout_s: what one artifact version may take before this process abandons it.
+        attempts: how often one version is tried, the first time included.
+        backoff_s: the pause before the second attempt; it doubles with each further one.
+        shutdown_timeout_s: how long the end of training waits for what is still under way.
+    """
+
+    queue_size: int = 16
+    timeout_s: float = 300.0
+    attempts: int = 3
+    backoff_s: float = 5.0
+    shutdown_timeout_s: float = 120.0
+
+
+class Publisher(Protocol):
+    """Makes step indexes durable and logs them, in the background.
+
+    ``publish`` and ``stats`` may be called from any thread and return at once: nothing they do touches a network. What
+    fails later is logged and counted in ``stats``, never raised.
+    """
+
+    def publish(self, index: StepIndex, *, run: object | None) -> None:
+        """Take over one step's index.
+
+        The same phase and step may come again (a resumed run): that is a newer version of the same step. After
+        ``close`` an index is still made durable where that needs no network, and counted as dropped.
+
+        Args:
+            index: what to publish; never changed by anybody. ``index.run`` is "" when no run was ever seen.
+            run: W&B's run to log to, e.g. ``wandb.run``; None when there is none now: spool the index and log it later.
+        """
+        ...
+
+    def stats(self) -> Mapping[str, int]:
+        """Return the counts so far, by name: ``logged``, ``failed``, ``timed_out``, ``dropped``, ``retried``, ..."""
+        ...
+
+    def close(self, timeout_s: float) -> bool:
+        """Finish what is under way, then end the worker.
+
+        May be called again, and without anything having been published.
+
+        Args:
+            timeout_s: how long to wait at most; 0 only looks.
+
+        Returns:
+            Whether everything that was published has also been logged (or waits in the spool of an offline run).
+        """
+        ...
