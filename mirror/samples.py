@@ -54,7 +54,7 @@ PROFILES: Final[dict[ProfileName, Profile]] = {
 }
 
 
-def write_record(  # noqa: PLR0913 - each keyword is a field of the document that some caller has to choose
+def write_record(
     record_dir: str | os.PathLike[str],
     record_id: str,
     *,

@@ -1,0 +1,1 @@
+"""Copy finished record files to a store in the background, and prove that they arrived."""

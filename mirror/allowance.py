@@ -1,0 +1,69 @@
+"""A bound on what is under way: so many requests, or so many bytes; first come, first served."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+from collections.abc import AsyncIterator
+
+
+class Allowance:
+    """A capacity shared by tasks of one event loop, which may be changed while they run.
+
+    What is larger than the whole capacity gets all of it, alone.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        """Allow ``capacity`` units at a time."""
+        self._capacity = capacity
+        self._used = 0
+        self._waiting: collections.deque[tuple[asyncio.Future[None], int]] = collections.deque()
+
+    @property
+    def capacity(self) -> int:
+        """How many units may be out at a time."""
+        return self._capacity
+
+    @capacity.setter
+    def capacity(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._serve()
+
+    @property
+    def used(self) -> int:
+        """How many units are out now."""
+        return self._used
+
+    @contextlib.asynccontextmanager
+    async def take(self, units: int = 1) -> AsyncIterator[None]:
+        """Hold ``units`` for the length of the block, waiting for them first."""
+        if self._waiting or not self._fits(units):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((turn, units))
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():  # served and cancelled at once
+                    self._used -= units
+                else:
+                    self._waiting.remove((turn, units))
+                self._serve()
+                raise
+        else:
+            self._used += units
+        try:
+            yield
+        finally:
+            self._used -= units
+            self._serve()
+
+    def _fits(self, units: int) -> bool:
+        return self._used == 0 or self._used + units <= self._capacity
+
+    def _serve(self) -> None:
+        while self._waiting and self._fits(self._waiting[0][1]):
+            turn, units = self._waiting.popleft()
+            if not turn.cancelled():
+                self._used += units
+                turn.set_result(None)

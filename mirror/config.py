@@ -1,0 +1,230 @@
+"""The settings of a mirror, from keyword arguments, a mapping, the environment or a file; each is checked when it is made."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import os
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self, TypedDict
+
+from mirror.errors import ConfigError
+
+ENV_PREFIX = "RECORD_MIRROR_"
+# Names that configurations already use.
+ALIASES = {
+    "timeout": "timeout_s",
+    "backoff": "backoff_s",
+    "shutdown_timeout": "shutdown_timeout_s",
+    "rescan": "rescan_s",
+}
+CHECKSUMS = ("auto", "xxh3_128", "md5")
+
+
+class MirrorOptions(TypedDict, total=False):
+    """The options of ``MirrorConfig`` as keyword arguments, with the older names."""
+
+    exclude: Collection[str]
+    workers: int
+    max_bytes_in_flight: int
+    queue_size: int
+    timeout_s: float
+    timeout: float
+    attempts: int
+    backoff_s: float
+    backoff: float
+    shutdown_timeout_s: float
+    shutdown_timeout: float
+    rescan_s: float
+    host: str | None
+    fsync: bool
+    upload_checksum: str
+    storage_options: Mapping[str, object] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorConfig:
+    """How a mirror copies. All times are in seconds, all sizes in bytes.
+
+    Raises:
+        ConfigError: a value has the wrong type or is out of range.
+    """
+
+    exclude: tuple[str, ...] = ()  # sidecar kinds that are not copied
+    workers: int = 64  # requests under way at most
+    max_bytes_in_flight: int = 256 << 20  # of file contents held in memory at most
+    queue_size: int = 100_000  # records waiting at most; more are late, and found again on disk
+    timeout_s: float = 60.0  # of one attempt at one request; doubled for the next when it ran out
+    attempts: int = 5  # at one request, the first included
+    backoff_s: float = 0.5  # before the second attempt; doubles with each
+    shutdown_timeout_s: float = 30.0  # how long close() drains unless told otherwise
+    rescan_s: float = 60.0  # between looks for late records on disk
+    host: str | None = None  # this node's address in receipts and records; None: found out
+    fsync: bool = True  # a mirror in a directory survives a power cut
+    upload_checksum: str = "auto"  # what an S3 store checks an upload by: xxh3_128 (AWS), md5 (elsewhere)
+    storage_options: Mapping[str, object] = field(default_factory=dict, repr=False)  # handed to fsspec untouched
+
+    def __post_init__(self) -> None:
+        """Check every value, and make them immutable."""
+        object.__setattr__(self, "exclude", _kinds(self.exclude))
+        object.__setattr__(self, "storage_options", _options(self.storage_options))
+        for name in ("workers", "max_bytes_in_flight", "queue_size", "attempts"):
+            _check_int(name, getattr(self, name))
+        for name in ("timeout_s", "backoff_s", "shutdown_timeout_s", "rescan_s"):
+            object.__setattr__(self, name, _seconds(name, getattr(self, name)))
+        if not self.timeout_s:
+            raise ConfigError("timeout_s must be more than 0 seconds")
+        if not isinstance(self.fsync, bool):
+            raise ConfigError(f"fsync must be true or false, not {self.fsync!r}")
+        if self.host is not None and (not isinstance(self.host, str) or not self.host):
+            raise ConfigError(f"host must be an address such as '10.0.0.5', not {self.host!r}")
+        if self.upload_checksum not in CHECKSUMS:
+            raise ConfigError(f"upload_checksum must be one of {', '.join(CHECKSUMS)}, not {self.upload_checksum!r}")
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, object] | None = None, /, **more: object) -> Self:
+        """Make settings from a mapping, e.g. a run's ``record_mirror_config``; keyword arguments win.
+
+        Raises:
+            ConfigError: a name is unknown (the nearest is suggested), or a value is wrong.
+        """
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise ConfigError(f"record_mirror_config must be a mapping of options, not {type(mapping).__name__}")
+        values: dict[str, Any] = {}
+        for name, value in [*(mapping or {}).items(), *more.items()]:
+            values[_known(str(name))] = value
+        return cls(**values)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """Make settings from ``RECORD_MIRROR_<OPTION>`` variables; lists are comma-separated, storage options JSON.
+
+        Raises:
+            ConfigError: a value cannot be read.
+        """
+        return cls(**environment_values(os.environ if environment is None else environment))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """Make settings from a TOML or JSON file with the options at its top.
+
+        Raises:
+            ConfigError: the file cannot be read, or an option is unknown or wrong.
+        """
+        return cls.from_mapping(file_values(path))
+
+    def as_mapping(self) -> dict[str, object]:
+        """Return the options that differ from their defaults, as ``from_mapping`` takes them."""
+        plain = MirrorConfig()
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+            if value != getattr(plain, name)
+        }
+
+
+def file_values(path: str | os.PathLike[str]) -> dict[str, object]:
+    """Read the options of a TOML or JSON file.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+        values = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the configuration file {file} cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"the configuration file {file} must hold a table of options")
+    return values
+
+
+def environment_values(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Read the options that the environment sets.
+
+    Raises:
+        ConfigError: a value cannot be read.
+    """
+    values: dict[str, Any] = {}
+    for option in fields(MirrorConfig):
+        name = ENV_PREFIX + option.name.upper()
+        if name in environment:
+            values[option.name] = _from_text(name, option.name, environment[name])
+    return values
+
+
+def _from_text(variable: str, option: str, text: str) -> object:
+    default = getattr(MirrorConfig(), option)
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+        if isinstance(default, int):
+            return int(text)
+        if isinstance(default, float):
+            return float(text)
+        if isinstance(default, tuple):
+            return tuple(part.strip() for part in text.split(",") if part.strip())
+        if isinstance(default, Mapping):
+            return json.loads(text)
+    except (ValueError, KeyError):
+        kind = "JSON" if isinstance(default, Mapping) else type(default).__name__
+        raise ConfigError(f"the environment variable {variable} must hold a valid {kind}") from None
+    return text
+
+
+def _known(name: str) -> str:
+    name = ALIASES.get(name, name)
+    known = [option.name for option in fields(MirrorConfig)]
+    if name in known:
+        return name
+    nearest = difflib.get_close_matches(name, [*known, *ALIASES], n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {', '.join(known)}"
+    raise ConfigError(f"unknown mirror option {name!r}: {hint}")
+
+
+def _kinds(value: object) -> tuple[str, ...]:
+    if isinstance(value, str | bytes) or not isinstance(value, Collection):
+        raise ConfigError(f"exclude must be a list of sidecar kinds such as ['experts'], not {value!r}")
+    for kind in value:
+        if not isinstance(kind, str) or not kind or "." in kind or "/" in kind:
+            raise ConfigError(f"exclude must list sidecar kinds such as 'experts', not {kind!r}")
+        if kind == "json":
+            raise ConfigError("exclude lists 'json', which is the document itself: it is always copied")
+    return tuple(sorted(set(value)))
+
+
+def _options(value: object) -> dict[str, object]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"storage_options must be a mapping that fsspec takes, not {type(value).__name__}")
+    return {str(name): _plain(inner) for name, inner in value.items()}
+
+
+def _plain(value: object) -> object:
+    """Turn a configuration library's containers into plain ones, which the stores' libraries expect."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, Collection) and not isinstance(value, str | bytes | tuple | set | frozenset):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _check_int(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name} must be a whole number, not {value!r}")
+    if value < 1:
+        raise ConfigError(f"{name} must be at least 1, not {value}")
+
+
+def _seconds(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigError(f"{name} must be a number of seconds, not {value!r}")
+    if value < 0:
+        raise ConfigError(f"{name} must not be negative, not {value}")
+    return float(value)

@@ -1,0 +1,129 @@
+"""A receipt: proof that a record's bytes are in the mirror, and its form as a JSON line.
+
+A receipt is made once, after the store acknowledged every file of the record. The line's form is fixed by the project's
+formats: ``v, id, at, writer, host, path, files[name, size, xxh3_128, etag, version_id, md5], excluded``; ``files`` also
+carry the local file's change time and inode, by which a restarted server sees without reading that nothing changed.
+Lines come from buckets and disks that others can write: each is checked before it is believed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from mirror.errors import BadNameError, ReceiptError
+from mirror.names import check_name, parse_name
+
+VERSION = 1
+MAX_LINE_BYTES = 1 << 20
+MAX_FILES = 1_000
+_XXH3_128 = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReceipt:
+    """One file of a record as the store has it."""
+
+    name: str
+    size: int  # bytes
+    xxh3_128: str  # 32 lowercase hex digits, over the very bytes handed to the store
+    etag: str | None = None  # what the store answered for that write; S3: without quotes
+    version_id: str | None = None  # S3 version, GCS generation
+    md5: str | None = None  # 32 lowercase hex digits
+    ctime_ns: int | None = None  # of the local file when it was read
+    inode: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """Proof that one record arrived, whole but for the excluded kinds."""
+
+    id: str
+    at: float  # Unix seconds
+    writer: str  # unique per process
+    host: str
+    path: str  # the document on that host
+    files: tuple[FileReceipt, ...]  # sidecars, then the document
+    excluded: tuple[str, ...] = ()  # sidecar kinds left out on purpose
+    v: int = VERSION
+
+    def file(self, name: str) -> FileReceipt | None:
+        """Return the receipt of one of the record's files, or None."""
+        return next((file for file in self.files if file.name == name), None)
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Receipt)
+
+
+def encode_line(receipt: Receipt) -> bytes:
+    """Return the receipt as one JSON line, newline included."""
+    return _encoder.encode(receipt) + b"\n"
+
+
+def decode_line(line: bytes) -> Receipt:
+    """Read one line back.
+
+    Raises:
+        ReceiptError: it is not a receipt of this version, or it claims what none may (foreign names, negative sizes).
+    """
+    if len(line) > MAX_LINE_BYTES:
+        raise ReceiptError(f"a receipt line of {len(line)} bytes is longer than {MAX_LINE_BYTES}")
+    try:
+        receipt = _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReceiptError(f"not a receipt: {error}") from None
+    _check(receipt)
+    return receipt
+
+
+def decode_lines(data: bytes) -> Iterator[Receipt | ReceiptError]:
+    """Read a segment line by line: a receipt, or the error that says why a line is none.
+
+    A crash may cut the last line anywhere: it comes out as an error, and no line before it is touched.
+    """
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        if end > start:
+            try:
+                yield decode_line(data[start:end])
+            except ReceiptError as error:
+                yield error
+        start = end + 1
+
+
+def newest(receipts: Iterable[Receipt]) -> dict[str, Receipt]:
+    """Return the newest receipt of each id; of two with the same time the later in the order given."""
+    found: dict[str, Receipt] = {}
+    for receipt in receipts:
+        known = found.get(receipt.id)
+        if known is None or receipt.at >= known.at:
+            found[receipt.id] = receipt
+    return found
+
+
+def _check(receipt: Receipt) -> None:
+    if receipt.v != VERSION:
+        raise ReceiptError(
+            f"a receipt of version {receipt.v}: this release reads version {VERSION}, upgrade record-mirror"
+        )
+    if not 0 < len(receipt.files) <= MAX_FILES:
+        raise ReceiptError(f"a receipt lists {len(receipt.files)} files: 1 to {MAX_FILES} are possible")
+    documents = 0
+    for file in receipt.files:
+        try:
+            parsed = parse_name(check_name(file.name))
+        except BadNameError as error:
+            raise ReceiptError(f"a receipt lists a refused name: {error}") from None
+        if parsed is None or parsed.record_id != receipt.id:
+            raise ReceiptError(f"a receipt of {receipt.id!r} lists {file.name!r}, which is not a file of that record")
+        if file.size < 0 or not _XXH3_128.fullmatch(file.xxh3_128):
+            raise ReceiptError(f"a receipt has no valid size and hash for {file.name!r}")
+        documents += parsed.kind is None
+    if documents != 1 or len({file.name for file in receipt.files}) != len(receipt.files):
+        raise ReceiptError(f"a receipt of {receipt.id!r} does not list one document and each file once")

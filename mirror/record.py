@@ -1,0 +1,114 @@
+"""A finished record on a local disk: its files as they are now, and the ids that a directory holds.
+
+Layout of a record directory: flat; sidecars are renamed into place before their document, so a visible document is
+finished. Dot-files, subdirectories, symbolic links and whatever is not a regular file are never part of a record.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirror.errors import RecordError
+from mirror.names import document_name, parse_name, sidecar_name
+
+
+class RecordGoneError(RecordError):
+    """The record's document is not (or no longer) in the directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """One file as it is now; two equal states are the same bytes.
+
+    A file that is renamed over another gets another inode, one that is written in place another change time.
+    """
+
+    name: str
+    size_bytes: int
+    ctime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, name: str, status: os.stat_result) -> FileState:
+        """Take what the file system says of a file."""
+        return cls(name, status.st_size, status.st_ctime_ns, status.st_ino)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The files that a record has on disk now."""
+
+    directory: Path
+    record_id: str
+    sidecars: tuple[FileState, ...]  # sorted by name
+    document: FileState
+
+    @property
+    def files(self) -> tuple[FileState, ...]:
+        """All files in the order in which they may become visible: sidecars, then the document."""
+        return (*self.sidecars, self.document)
+
+
+def read_state(path: Path) -> FileState | None:
+    """Return a regular file's state, or None if there is none of that name (links are not followed)."""
+    try:
+        status = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return FileState.of(path.name, status) if stat.S_ISREG(status.st_mode) else None
+
+
+def read_record(directory: Path, record_id: str, kinds: Collection[str]) -> Record:
+    """Look up a record's document and its sidecars of these kinds.
+
+    Raises:
+        RecordGoneError: there is no document.
+        OSError: the directory cannot be read.
+    """
+    document = read_state(directory / document_name(record_id))
+    if document is None:
+        raise RecordGoneError(f"{document_name(record_id)} is not in {directory}: nothing is left to copy")
+    states = (read_state(directory / sidecar_name(record_id, kind)) for kind in sorted(kinds))
+    return Record(directory, record_id, tuple(state for state in states if state is not None), document)
+
+
+def find_kinds(directory: Path) -> set[str]:
+    """Return every kind of sidecar that any file of the directory has (one pass over its names)."""
+    kinds: set[str] = set()
+    for name in os.listdir(directory):  # noqa: PTH208 - names alone; a Path for each would double the cost
+        parsed = parse_name(name)
+        if parsed is not None and parsed.kind is not None:
+            kinds.add(parsed.kind)
+    return kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A directory entry that is part of a record."""
+
+    record_id: str
+    kind: str | None  # None: the document
+    state: FileState
+
+
+def iter_entries(directory: Path) -> Iterator[Entry]:
+    """Yield the record files of a directory, in no order, without holding them all.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            parsed = parse_name(entry.name)
+            if parsed is None:
+                continue
+            try:
+                if entry.is_file(follow_symlinks=False):
+                    status = entry.stat(follow_symlinks=False)
+                    yield Entry(parsed.record_id, parsed.kind, FileState.of(entry.name, status))
+            except FileNotFoundError:
+                continue  # deleted while we looked

@@ -1,0 +1,56 @@
+"""No secret leaves in a message: URLs lose their user info and query, known secret values become ``***``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+HIDDEN = "***"
+_MIN_SECRET_CHARS = 4  # shorter values would blank ordinary words
+_SECRET_NAME = re.compile(r"(?i)key|secret|token|pass|pwd|sas|credential|signature|auth|connection_string|cookie")
+_USER_INFO = re.compile(r"(?<=://)[^/@\s\"']+@")
+_QUERY = re.compile(r"(?<=\S)\?[^\s\"'<>]*=[^\s\"'<>]*")
+_ASSIGNED = re.compile(
+    r"(?i)\b(authorization|x-amz-security-token|x-amz-signature|signature|aws_secret_access_key|password|secret|token)"
+    r"(\"?\s*[=:]\s*\"?)(?:(?:bearer|basic|aws4-hmac-sha256)\s+)?[^\s\"'&,;}]+"
+)
+
+
+def redact_url(text: str) -> str:
+    """Blank user info and query strings of every URL in ``text``, and values assigned to secret-looking names."""
+    text = _USER_INFO.sub(HIDDEN + "@", text)
+    text = _QUERY.sub("?" + HIDDEN, text)
+    return _ASSIGNED.sub(lambda found: found[1] + found[2] + HIDDEN, text)
+
+
+class Redactor:
+    """Redacts what a store says, with the secrets of that store's options in mind."""
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        """Remember every value that stands under a secret-looking name, at any depth."""
+        self._secrets = sorted(set(_secrets(options or {}, under_secret=False)), key=len, reverse=True)
+
+    def __call__(self, text: str) -> str:
+        """Return ``text`` without secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return redact_url(text)
+
+
+def _secrets(value: object, *, under_secret: bool) -> list[str]:
+    if isinstance(value, Mapping):
+        return [
+            secret
+            for name, inner in value.items()
+            for secret in _secrets(inner, under_secret=under_secret or bool(_SECRET_NAME.search(str(name))))
+        ]
+    if isinstance(value, list | tuple | set):
+        return [secret for inner in value for secret in _secrets(inner, under_secret=under_secret)]
+    if (
+        under_secret
+        and isinstance(value, str)
+        and len(value) >= _MIN_SECRET_CHARS
+        and value not in {"anon", "anonymous"}
+    ):
+        return [value]
+    return []

@@ -1,0 +1,240 @@
+"""A store that is called as often as it takes: deadline, retries, fresh credentials, fewer requests, a breaker.
+
+It wraps any ``Store`` and is one itself. A passing failure is tried again a bounded number of times; while the breaker
+is open calls wait; what the store refuses for one file is that file's error, what it refuses for all of them opens the
+breaker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mirror.breaker import Breaker, BreakerState
+from mirror.errors import (
+    AccessDeniedError,
+    CredentialsError,
+    DeadlineError,
+    StoreError,
+    StoreRefusedError,
+    ThrottledError,
+    TryAgainError,
+)
+from mirror.limiter import Limiter
+from mirror.retry import RetryPolicy
+from mirror.store import PART_BYTES, ObjectInfo, Parts, Store, Stored
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class CallCounts:
+    """What happened to calls; written on the event loop, read anywhere."""
+
+    retried: int = 0
+    timed_out: int = 0
+    last_error: str | None = None
+
+
+class ReliableStore:
+    """Applies one policy to every call of a store.
+
+    ``patient``: calls wait while the store is away or refuses everything, for as long as it takes (a mirror's copies);
+    otherwise they fail then (a check that has to end).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        policy: RetryPolicy,
+        *,
+        limiter: Limiter,
+        breaker: Breaker,
+        probe: Callable[[], Awaitable[None]] | None = None,
+        patient: bool = False,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Wrap ``store``; ``probe`` writes something harmless to tell one refused file from a refusing store."""
+        self.counts = CallCounts()
+        self._store = store
+        self._policy = policy
+        self._limiter = limiter
+        self._breaker = breaker
+        self._probe = probe
+        self._patient = patient
+        self._sleep = sleep
+        self._refreshing = asyncio.Lock()
+        self._refreshes = 0
+
+    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+        """Write an object of one request."""
+        return await self._call("put", key, lambda: self._store.put(key, data, xxh3_128))
+
+    async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
+        """Write a larger object, with a deadline for as many requests as it takes."""
+        requests = size_bytes // PART_BYTES + 2
+        return await self._call(
+            "put",
+            key,
+            lambda: self._store.put_parts(key, parts, size_bytes),
+            timeout_s=requests * self._policy.timeout_s,
+        )
+
+    async def read(self, key: str) -> AsyncIterator[bytes]:
+        """Yield an object's bytes once, with a deadline for each chunk; its caller begins again when it breaks."""
+        self._give_up_if_away("get", key)
+        async with self._limiter.take():
+            chunks = self._store.read(key)
+            while True:
+                chunk = await self._bounded("get", key, lambda: anext(chunks, None), self._policy.timeout_s)
+                if chunk is None:
+                    self._breaker.succeeded()
+                    return
+                yield chunk
+
+    async def stat(self, key: str) -> ObjectInfo | None:
+        """Describe one object."""
+        return await self._call("stat", key, lambda: self._store.stat(key))
+
+    async def list_pages(self, prefix: str = "", *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """Yield pages; a page that fails is asked for again from where the last one ended."""
+        last = after
+        pages: AsyncIterator[list[ObjectInfo]] | None = None
+
+        async def advance() -> list[ObjectInfo] | None:
+            nonlocal pages
+            if pages is None:
+                pages = self._store.list_pages(prefix, after=last)
+            try:
+                return await anext(pages, None)
+            except BaseException:
+                pages = None
+                raise
+
+        while (page := await self._call("list", prefix, advance)) is not None:
+            if page:
+                last = page[-1].key
+            yield page
+
+    async def refresh(self) -> None:
+        """Read the credentials again."""
+        await self._store.refresh()
+
+    async def aclose(self) -> None:
+        """Let connections go."""
+        await self._store.aclose()
+
+    async def repeat(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Do something that reads an object to its end, again from the start when it breaks on the way.
+
+        Raises:
+            StoreError: as the store does, when trying again did not help.
+        """
+        failures = 0
+        while True:
+            seen = self._refreshes
+            try:
+                return await attempt()
+            except TryAgainError as error:
+                failures += 1
+                await self._after_failure(error, failures, seen)
+
+    async def _call(
+        self, operation: str, key: str, attempt: Callable[[], Awaitable[T]], *, timeout_s: float | None = None
+    ) -> T:
+        failures = timeouts = 0
+        while True:
+            self._give_up_if_away(operation, key)
+            await self._breaker.admit()
+            seen = self._refreshes
+            try:
+                async with self._limiter.take():
+                    deadline_s = (timeout_s or self._policy.timeout_s) * self._policy.stretch(timeouts)
+                    result = await self._bounded(operation, key, attempt, deadline_s)
+            except TryAgainError as error:
+                failures += 1
+                timeouts += isinstance(error, DeadlineError)
+                await self._after_failure(error, failures, seen)
+            except AccessDeniedError as error:
+                self._breaker.abandoned()
+                await self._after_denial(error)
+            except StoreRefusedError as error:
+                self._note(error)
+                self._breaker.failed(error, refused=True)
+                if not self._patient:
+                    raise
+            except StoreError as error:
+                self._note(error)
+                self._breaker.succeeded()
+                raise
+            except BaseException:
+                self._breaker.abandoned()
+                raise
+            else:
+                self._breaker.succeeded()
+                self._limiter.succeeded()
+                return result
+
+    async def _bounded(
+        self, operation: str, key: str, attempt: Callable[[], Awaitable[T]], timeout_s: float | None
+    ) -> T:
+        deadline = asyncio.timeout(timeout_s)
+        try:
+            async with deadline:
+                return await attempt()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            self.counts.timed_out += 1
+            raise DeadlineError(operation, key, f"no answer within {timeout_s:g} s") from None
+
+    async def _after_failure(self, error: TryAgainError, failures: int, refreshes: int) -> None:
+        self._note(error)
+        if isinstance(error, ThrottledError | DeadlineError):
+            self._limiter.throttled()
+        self._breaker.failed(error)
+        if failures >= self._policy.attempts:
+            raise error
+        pause_s = self._policy.pause_s(failures, error.retry_after_s)
+        self.counts.retried += 1
+        logger.debug("retrying in %.1f s (attempt %d): %s", pause_s, failures + 1, error)
+        await self._sleep(pause_s)
+        if isinstance(error, CredentialsError):
+            await self._refresh_once(refreshes)
+
+    async def _refresh_once(self, seen: int) -> None:
+        """Refresh unless another call did so since ours was made."""
+        async with self._refreshing:
+            if self._refreshes == seen:
+                self._refreshes += 1
+                try:
+                    await self._store.refresh()
+                except StoreError as error:
+                    self._note(error)
+
+    async def _after_denial(self, error: AccessDeniedError) -> None:
+        """Raise the denial if it concerns one file; open the breaker if the store denies everything."""
+        self._note(error)
+        if self._probe is None:
+            raise error
+        try:
+            await self._bounded("probe", "", self._probe, self._policy.timeout_s)
+        except (AccessDeniedError, StoreRefusedError) as refusal:
+            self._breaker.failed(refusal, refused=True)
+            if not self._patient:
+                raise StoreRefusedError("probe", "", refusal.reason) from refusal
+        except StoreError:
+            raise error from None  # the probe itself could not run: the file waits for another day
+        else:
+            raise error
+
+    def _give_up_if_away(self, operation: str, key: str) -> None:
+        if not self._patient and self._breaker.state is not BreakerState.CLOSED:
+            raise TryAgainError(operation, key, f"not asked: the store is away ({self._breaker.reason})")
+
+    def _note(self, error: StoreError) -> None:
+        self.counts.last_error = str(error)

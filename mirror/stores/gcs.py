@@ -1,0 +1,211 @@
+"""Google Cloud Storage through gcsfs: its session and credentials, the JSON API's requests made here.
+
+The object's MD5 travels with the upload, so that the store refuses other bytes; the answer carries etag and generation.
+Form of requests: https://cloud.google.com/storage/docs/json_api/v1/objects
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from mirror.errors import NotFoundError, TryAgainError
+from mirror.location import Location
+from mirror.store import ObjectInfo, Parts, Stored
+from mirror.stores.translate import translating
+
+if TYPE_CHECKING:
+    import aiohttp
+    import gcsfs
+
+CHUNK_BYTES = 4 << 20
+LIST_FIELDS = "nextPageToken,items(name,size,etag,generation)"
+_REFUSED = 300
+_NEXT_PART = 308  # "Resume Incomplete"
+_NOT_FOUND = 404
+
+
+class GcsStore:
+    """A bucket and a prefix."""
+
+    def __init__(self, location: Location, options: Mapping[str, object], *, redact: Callable[[str], str]) -> None:
+        """Prepare; nothing is opened before the first call."""
+        self._bucket, self._prefix = location.bucket_and_prefix()
+        self._redact = redact
+        self._options = {"skip_instance_cache": True, "use_listings_cache": False, **options}
+        self._fs: gcsfs.GCSFileSystem | None = None
+
+    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - GCS knows no such checksum
+        """Write an object with one request that the store checks against its MD5."""
+        digest = hashlib.md5(data, usedforsecurity=False).digest()
+        resource = {"name": self._prefix + key, "md5Hash": base64.b64encode(digest).decode()}
+        boundary = secrets.token_hex(16)
+        head = (
+            f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
+            f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
+        )
+        body = b"".join((head.encode(), data, f"\r\n--{boundary}--\r\n".encode()))
+        with translating("put", key, self._redact):
+            answer = await self._json(
+                "POST",
+                self._upload_url(),
+                {"uploadType": "multipart"},
+                data=body,
+                headers={"Content-Type": f"multipart/related; boundary={boundary}"},
+            )
+        return _checked(key, answer, digest)
+
+    async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
+        """Write a large object through a resumable upload; it becomes visible with its last part."""
+        digest = hashlib.md5(usedforsecurity=False)
+        answer: Mapping[str, Any] = {}
+        with translating("put", key, self._redact):
+            headers = await self._begin_upload(key)
+            offset = 0
+            async for part in parts():
+                digest.update(part)
+                last = offset + len(part) - 1
+                answer = await self._json(
+                    "PUT", headers, {}, data=part, headers={"Content-Range": f"bytes {offset}-{last}/{size_bytes}"}
+                )
+                offset += len(part)
+        return _checked(key, answer, digest.digest())
+
+    async def read(self, key: str) -> AsyncIterator[bytes]:
+        """Yield the object's bytes."""
+        with translating("get", key, self._redact):
+            async with await self._request("GET", self._object_url(key), {"alt": "media"}) as answer:
+                async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+                    yield chunk
+
+    async def stat(self, key: str) -> ObjectInfo | None:
+        """Describe one object."""
+        try:
+            with translating("stat", key, self._redact):
+                return self._info(await self._json("GET", self._object_url(key), {}))
+        except NotFoundError:
+            return None
+
+    async def list_pages(self, prefix: str = "", *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """Yield pages of a thousand objects."""
+        query = {"prefix": self._prefix + prefix, "fields": LIST_FIELDS, "maxResults": "1000"}
+        if after:
+            query["startOffset"] = self._prefix + after
+        while True:
+            with translating("list", prefix, self._redact):
+                answer = await self._json("GET", self._bucket_url() + "/o", query)
+            page = [self._info(item) for item in answer.get("items", ())]
+            yield [info for info in page if info.key > after] if after else page
+            if not answer.get("nextPageToken"):
+                return
+            query["pageToken"] = answer["nextPageToken"]
+
+    async def refresh(self) -> None:
+        """Make a new session, which reads the credentials again."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        fs, self._fs = self._fs, None
+        if fs is not None and fs._session is not None:  # noqa: SLF001 - gcsfs closes only from another thread
+            with contextlib.suppress(Exception):
+                await fs._session.close()  # noqa: SLF001 - likewise
+
+    async def _request(
+        self,
+        method: str,
+        url: str,
+        query: Mapping[str, str],
+        **arguments: Any,  # noqa: ANN401 - aiohttp's own
+    ) -> aiohttp.ClientResponse:
+        """Make one request; the caller reads and releases the answer.
+
+        Raises:
+            GcsAnswerError: the answer is not a success.
+        """
+        fs = self._filesystem()
+        session: aiohttp.ClientSession = await fs._set_session()  # noqa: SLF001 - the seam into gcsfs
+        headers = fs._get_headers(arguments.pop("headers", None))  # noqa: SLF001 - adds the credentials
+        params = fs._get_params(dict(query))  # noqa: SLF001 - adds the project that pays
+        answer = await session.request(method, url, params=params, headers=headers, **arguments)
+        if answer.status >= _REFUSED and answer.status != _NEXT_PART:
+            raise GcsAnswerError(answer.status, await answer.read(), answer.headers)
+        return answer
+
+    async def _json(
+        self,
+        method: str,
+        url: str,
+        query: Mapping[str, str],
+        **arguments: Any,  # noqa: ANN401 - aiohttp's own
+    ) -> Mapping[str, Any]:
+        async with await self._request(method, url, query, **arguments) as answer:
+            text = await answer.read()
+        found = json.loads(text) if text else {}
+        return found if isinstance(found, dict) else {}
+
+    async def _begin_upload(self, key: str) -> str:
+        query = {"uploadType": "resumable"}
+        async with await self._request("POST", self._upload_url(), query, json={"name": self._prefix + key}) as answer:
+            return str(answer.headers["Location"])
+
+    def _filesystem(self) -> gcsfs.GCSFileSystem:
+        from gcsfs import GCSFileSystem  # noqa: PLC0415 - heavy, and only where GCS is used
+
+        if self._fs is None:
+            self._fs = GCSFileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
+        return self._fs
+
+    def _root_url(self) -> str:
+        return str(self._filesystem()._location).rstrip("/")  # noqa: SLF001 - knows emulators, mTLS, private endpoints
+
+    def _bucket_url(self) -> str:
+        return f"{self._root_url()}/storage/v1/b/{quote(self._bucket, safe='')}"
+
+    def _object_url(self, key: str) -> str:
+        return f"{self._bucket_url()}/o/{quote(self._prefix + key, safe='')}"
+
+    def _upload_url(self) -> str:
+        return f"{self._root_url()}/upload/storage/v1/b/{quote(self._bucket, safe='')}/o"
+
+    def _info(self, item: Mapping[str, Any]) -> ObjectInfo:
+        return ObjectInfo(
+            key=str(item["name"]).removeprefix(self._prefix),
+            size_bytes=int(item.get("size", 0)),
+            etag=item.get("etag"),
+            version_id=item.get("generation"),
+        )
+
+
+class GcsAnswerError(Exception):
+    """An answer that is not a success, in the shape by which S3's are judged too."""
+
+    def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """Take the reason from the answer's JSON, if it is any."""
+        text = body[:10_000].decode(errors="replace").strip()
+        code: str | None = None
+        with contextlib.suppress(ValueError, TypeError, KeyError, IndexError, AttributeError):
+            error = json.loads(text)["error"]
+            text = str(error.get("message", text))
+            code = str(error["errors"][0]["reason"])
+        if status == _NOT_FOUND and "bucket" in text.lower():
+            code = "NoSuchBucket"
+        super().__init__(f"{status} {text}")
+        self.response = {
+            "Error": {"Code": code},
+            "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": headers},
+        }
+
+
+def _checked(key: str, answer: Mapping[str, Any], md5: bytes) -> Stored:
+    answered = answer.get("md5Hash")
+    if answered and base64.b64decode(answered) != md5:
+        raise TryAgainError("put", key, "the store holds other bytes than were sent: its MD5 differs")
+    return Stored(etag=answer.get("etag"), version_id=answer.get("generation"), md5=md5.hex())

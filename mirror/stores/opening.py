@@ -1,0 +1,58 @@
+"""From a mirror's URL and the user's storage options to a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import fsspec
+
+from mirror.errors import ConfigError
+from mirror.location import Location
+from mirror.redact import Redactor
+from mirror.store import Store
+from mirror.stores.gcs import GcsStore
+from mirror.stores.generic import FsspecStore
+from mirror.stores.local import LocalStore
+from mirror.stores.s3 import S3Store
+
+_EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure", "adl": "azure"}
+
+
+def check_protocol(location: Location) -> None:
+    """Make sure that something installed can open this kind of store.
+
+    Raises:
+        ConfigError: nothing can; the sentence says what to install.
+    """
+    if location.protocol == "file":
+        return
+    try:
+        fsspec.get_filesystem_class(location.protocol)
+    except ImportError as error:
+        extra = _EXTRAS.get(location.protocol)
+        advice = f"pip install 'record-mirror[{extra}]'" if extra else str(error)
+        raise ConfigError(f"{location.base} needs a package that is not installed: {advice}") from error
+    except ValueError as error:
+        raise ConfigError(
+            f"no store is known for {location.protocol}:// ({location.base}): use s3://, gs://, a path, or a protocol "
+            "that fsspec lists"
+        ) from error
+
+
+def open_store(
+    location: Location, options: Mapping[str, object], *, connections: int, fsync: bool, upload_checksum: str
+) -> Store:
+    """Make the store for a location; nothing is contacted.
+
+    Raises:
+        ConfigError: nothing installed can open it.
+    """
+    check_protocol(location)
+    redact = Redactor(options)
+    if location.protocol == "file":
+        return LocalStore(location, redact=redact, threads=connections, fsync=fsync)
+    if location.protocol == "s3":
+        return S3Store(location, options, redact=redact, connections=connections, upload_checksum=upload_checksum)
+    if location.protocol == "gs":
+        return GcsStore(location, options, redact=redact)
+    return FsspecStore(location, options, redact=redact, threads=connections)

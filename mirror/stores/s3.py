@@ -1,0 +1,234 @@
+"""S3 and what speaks like it, through s3fs driven natively: one PUT and one round trip a file, checked on arrival.
+
+s3fs brings the session, the credentials and the user's options; the requests are made on its client, without its
+retries and without its translation of errors, so that codes, statuses and headers arrive whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from mirror.errors import NotFoundError, TryAgainError
+from mirror.location import Location
+from mirror.store import ObjectInfo, Parts, Stored
+from mirror.stores.translate import translating
+
+if TYPE_CHECKING:
+    import s3fs
+
+CHUNK_BYTES = 4 << 20
+CONNECT_TIMEOUT_S = 10
+_MD5_HEX = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_AWS_HOST = re.compile(r"(?:^|\.)amazonaws\.com(?:\.cn)?$")
+
+
+class S3Store:
+    """A bucket and a prefix.
+
+    What proves an upload: on AWS the receipt's own hash as ``x-amz-checksum-xxhash128``, elsewhere ``Content-MD5``; and
+    the ETag of the answer, once this store has shown that its ETags are MD5s.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        options: Mapping[str, object],
+        *,
+        redact: Callable[[str], str],
+        connections: int,
+        upload_checksum: str = "auto",
+    ) -> None:
+        """Prepare; nothing is opened before the first call. ``upload_checksum``: auto, xxh3_128 or md5."""
+        self._bucket, self._prefix = location.bucket_and_prefix()
+        self._redact = redact
+        self._options = session_options(options, connections)
+        self._upload_checksum = upload_checksum
+        self._etag_is_md5 = False
+        self._fs: s3fs.S3FileSystem | None = None
+        self._client: Any = None  # aiobotocore's; its methods are made at run time
+        self._opening = asyncio.Lock()
+
+    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+        """Write an object with one request."""
+        with translating("put", key, self._redact):
+            client = await self._open()
+            checksum, md5 = self._proof(data, xxh3_128)
+            answer = await client.put_object(
+                **self._arguments("put_object", Bucket=self._bucket, Key=self._prefix + key, Body=data, **checksum)
+            )
+        stored = _stored(answer, md5)
+        self._compare(key, stored, answer)
+        return stored
+
+    async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:  # noqa: ARG002 - S3 adds up itself
+        """Write a large object as a multipart upload, which is aborted if anything fails."""
+        target = {"Bucket": self._bucket, "Key": self._prefix + key}
+        with translating("put", key, self._redact):
+            client = await self._open()
+            begun = await client.create_multipart_upload(**self._arguments("create_multipart_upload", **target))
+            upload = {**target, "UploadId": begun["UploadId"]}
+            try:
+                done: list[dict[str, object]] = []
+                async for part in parts():
+                    number = len(done) + 1
+                    checksum = {
+                        "ContentMD5": base64.b64encode(hashlib.md5(part, usedforsecurity=False).digest()).decode()
+                    }
+                    answer = await client.upload_part(
+                        **self._arguments("upload_part", **upload, PartNumber=number, Body=part, **checksum)
+                    )
+                    done.append({"PartNumber": number, "ETag": answer["ETag"]})
+                answer = await client.complete_multipart_upload(
+                    **self._arguments("complete_multipart_upload", **upload, MultipartUpload={"Parts": done})
+                )
+            except BaseException:
+                with contextlib.suppress(Exception):  # the first error is the one to tell
+                    await asyncio.shield(client.abort_multipart_upload(**upload))
+                raise
+        return _stored(answer, None)
+
+    async def read(self, key: str) -> AsyncIterator[bytes]:
+        """Yield the object's bytes."""
+        with translating("get", key, self._redact):
+            client = await self._open()
+            answer = await client.get_object(
+                **self._arguments("get_object", Bucket=self._bucket, Key=self._prefix + key)
+            )
+            async with answer["Body"] as body:
+                missing = int(answer["ContentLength"])
+                while chunk := await body.read(CHUNK_BYTES):
+                    missing -= len(chunk)
+                    yield chunk
+        if missing:
+            raise TryAgainError("get", key, f"the answer ended {missing} bytes early")
+
+    async def stat(self, key: str) -> ObjectInfo | None:
+        """Describe one object; on AWS with the hash that was given at the upload."""
+        try:
+            with translating("stat", key, self._redact):
+                client = await self._open()
+                target = {"Bucket": self._bucket, "Key": self._prefix + key}
+                answer = await client.head_object(**self._arguments("head_object", **target, ChecksumMode="ENABLED"))
+        except NotFoundError:
+            return None
+        stored = _stored(answer, None)
+        checksum = answer.get("ChecksumXXHASH128")
+        return ObjectInfo(
+            key=key,
+            size_bytes=int(answer["ContentLength"]),
+            etag=stored.etag,
+            version_id=stored.version_id,
+            xxh3_128=base64.b64decode(checksum).hex() if checksum else None,
+        )
+
+    async def list_pages(self, prefix: str = "", *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """Yield pages of a thousand objects."""
+        request: dict[str, object] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+        if after:
+            request["StartAfter"] = self._prefix + after
+        while True:
+            with translating("list", prefix, self._redact):
+                client = await self._open()
+                answer = await client.list_objects_v2(**self._arguments("list_objects_v2", **request))
+            yield [
+                ObjectInfo(
+                    key=item["Key"].removeprefix(self._prefix),
+                    size_bytes=int(item["Size"]),
+                    etag=_unquoted(item.get("ETag")),
+                )
+                for item in answer.get("Contents", ())
+            ]
+            if not answer.get("IsTruncated"):
+                return
+            request["ContinuationToken"] = answer["NextContinuationToken"]
+
+    async def refresh(self) -> None:
+        """Make a new session, which reads the credentials again."""
+        async with self._opening:
+            if self._fs is not None:
+                with translating("refresh credentials", "", self._redact):
+                    await self._fs.set_session(refresh=True)
+                self._client = None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._fs is not None and self._fs._s3 is not None:  # noqa: SLF001 - s3fs closes only from another thread
+            with contextlib.suppress(Exception):
+                await self._fs._s3.close()  # noqa: SLF001 - likewise
+        self._fs = self._client = None
+
+    async def _open(self) -> Any:  # noqa: ANN401 - see _client
+        if self._client is None:
+            async with self._opening:
+                if self._client is None:
+                    self._client = await self._connect()
+        return self._client
+
+    async def _connect(self) -> Any:  # noqa: ANN401 - see _client
+        from botocore.handlers import add_expect_header  # noqa: PLC0415 - heavy, and only where S3 is used
+        from s3fs import S3FileSystem  # noqa: PLC0415 - likewise
+
+        if self._fs is None:
+            self._fs = S3FileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
+        await self._fs.set_session()
+        client = await self._fs.get_s3(self._bucket)
+        # "Expect: 100-continue" costs a second round trip and disables the read timeout while it waits.
+        client.meta.events.unregister("before-call.s3", add_expect_header)
+        if self._upload_checksum == "auto":
+            host = urlsplit(client.meta.endpoint_url).hostname or ""
+            self._upload_checksum = "xxh3_128" if _AWS_HOST.search(host) else "md5"
+        return client
+
+    def _proof(self, data: bytes, xxh3_128: str) -> tuple[dict[str, str], str | None]:
+        if self._upload_checksum == "xxh3_128":
+            return {"ChecksumXXHASH128": base64.b64encode(bytes.fromhex(xxh3_128)).decode()}, None
+        digest = hashlib.md5(data, usedforsecurity=False).digest()
+        return {"ContentMD5": base64.b64encode(digest).decode()}, digest.hex()
+
+    def _compare(self, key: str, stored: Stored, answer: Mapping[str, Any]) -> None:
+        encrypted = answer.get("SSECustomerAlgorithm") or answer.get("ServerSideEncryption") not in {None, "AES256"}
+        if stored.md5 is None or stored.etag is None or encrypted or not _MD5_HEX.fullmatch(stored.etag):
+            return
+        if stored.etag == stored.md5:
+            self._etag_is_md5 = True
+        elif self._etag_is_md5:
+            raise TryAgainError("put", key, f"the store holds other bytes than were sent: its MD5 is {stored.etag}")
+
+    def _arguments(self, operation: str, **arguments: object) -> dict[str, Any]:
+        """Add what the user's options say for every request: encryption, storage class, ACL, requester pays."""
+        assert self._fs is not None  # noqa: S101 - _open() came first
+        method = getattr(self._client, operation)
+        return dict(self._fs._get_s3_method_kwargs(method, **arguments))  # noqa: SLF001 - s3fs's own filter
+
+
+def session_options(options: Mapping[str, object], connections: int) -> dict[str, object]:
+    """Return the user's options with what a mirror needs wherever the user said nothing.
+
+    One connection a request under way, no retries but our own, no listing cache, and checksums only where we ask:
+    stores that are not AWS refuse botocore's default ones.
+    """
+    merged = dict(options)
+    given = merged.get("config_kwargs")
+    config: dict[str, object] = dict(given) if isinstance(given, Mapping) else {}
+    config.setdefault("max_pool_connections", connections)
+    config.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
+    config.setdefault("retries", {"total_max_attempts": 1, "mode": "standard"})
+    config.setdefault("request_checksum_calculation", "when_required")
+    config.setdefault("response_checksum_validation", "when_required")
+    return {"skip_instance_cache": True, "use_listings_cache": False, **merged, "config_kwargs": config}
+
+
+def _stored(answer: Mapping[str, Any], md5: str | None) -> Stored:
+    version = answer.get("VersionId")
+    return Stored(etag=_unquoted(answer.get("ETag")), version_id=version if version != "null" else None, md5=md5)
+
+
+def _unquoted(etag: str | None) -> str | None:
+    return etag.strip('"') if etag else None

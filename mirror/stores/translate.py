@@ -1,0 +1,188 @@
+"""Foreign errors become ours, sorted by what to do next: tables of codes, statuses, names and errnos.
+
+"It is an OSError" is no test: half of what passes is not one, and s3fs turns an expired token into a PermissionError.
+So an error is judged by the most telling thing that it carries: the store's own code, then the HTTP status, then its
+class, then its errno. What nobody knows is tried again: late is better than lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+from mirror.errors import (
+    AccessDeniedError,
+    CredentialsError,
+    DeadlineError,
+    FileRefusedError,
+    NotFoundError,
+    StoreError,
+    StoreRefusedError,
+    ThrottledError,
+    TryAgainError,
+)
+
+Kind = type[StoreError]
+MAX_REASON_CHARS = 500
+
+# The store's own words: S3 error codes, and the `reason` of Google's errors.
+CODES: Mapping[str, Kind] = {
+    **dict.fromkeys(
+        ["SlowDown", "SlowDownRead", "SlowDownWrite", "Throttling", "ThrottlingException", "RequestLimitExceeded"],
+        ThrottledError,
+    ),
+    **dict.fromkeys(["TooManyRequests", "TooManyRequestsException", "BandwidthLimitExceeded"], ThrottledError),
+    **dict.fromkeys(["rateLimitExceeded", "userRateLimitExceeded", "ServerBusy"], ThrottledError),
+    **dict.fromkeys(["RequestTimeout", "InternalError", "ServiceUnavailable", "OperationAborted"], TryAgainError),
+    **dict.fromkeys(["BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"], TryAgainError),
+    **dict.fromkeys(["IncompleteBody", "InvalidDigest", "RequestTimeoutException", "backendError"], TryAgainError),
+    **dict.fromkeys(["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "authError"], CredentialsError),
+    **dict.fromkeys(["RequestTimeTooSkewed", "RequestExpired", "InvalidToken"], CredentialsError),
+    **dict.fromkeys(["KeyTooLong", "KeyTooLongError", "EntityTooLarge", "EntityTooSmall"], FileRefusedError),
+    **dict.fromkeys(["InvalidObjectName", "XMinioInvalidObjectName", "InvalidURI"], FileRefusedError),
+    **dict.fromkeys(["AccessDenied", "Forbidden", "AllAccessDisabled", "forbidden"], AccessDeniedError),
+    **dict.fromkeys(["NoSuchBucket", "InvalidBucketName", "NoSuchUpload", "PermanentRedirect"], StoreRefusedError),
+    **dict.fromkeys(["InvalidAccessKeyId", "SignatureDoesNotMatch", "AccountProblem"], StoreRefusedError),
+    **dict.fromkeys(["QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity", "NotSignedUp"], StoreRefusedError),
+    **dict.fromkeys(["UserDisabled", "AccountIsDisabled", "userProjectMissing"], StoreRefusedError),
+    **dict.fromkeys(["NoSuchKey", "NoSuchVersion", "NotFound", "notFound"], NotFoundError),
+    "NoSuchUpload": TryAgainError,  # an aborted multipart upload: begun again from its start
+}
+
+STATUSES: Mapping[int, Kind] = {
+    **dict.fromkeys([408, 425, 500, 502, 504], TryAgainError),
+    **dict.fromkeys([429, 503], ThrottledError),
+    401: CredentialsError,
+    403: AccessDeniedError,
+    404: NotFoundError,
+    **dict.fromkeys([413, 414], FileRefusedError),
+    **dict.fromkeys([301, 307], StoreRefusedError),
+    507: StoreRefusedError,
+}
+
+# Classes by name, so that no SDK has to be imported to recognise its errors; the nearest base that is named decides.
+CLASSES: Mapping[str, Kind] = {
+    **dict.fromkeys(["NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"], CredentialsError),
+    **dict.fromkeys(["RefreshError", "DefaultCredentialsError", "TokenRetrievalError", "SSOError"], CredentialsError),
+    **dict.fromkeys(["ClientAuthenticationError", "UnauthorizedSSOTokenError"], CredentialsError),
+    **dict.fromkeys(["EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError"], TryAgainError),
+    **dict.fromkeys(["ConnectionClosedError", "HTTPClientError", "ResponseStreamingError"], TryAgainError),
+    **dict.fromkeys(["ServerDisconnectedError", "ClientPayloadError", "ClientOSError", "ClientError"], TryAgainError),
+    **dict.fromkeys(["ProxyError", "IncompleteReadError", "RequestException", "SSLError"], TryAgainError),
+    **dict.fromkeys(["ChecksumError", "FlexibleChecksumError"], TryAgainError),
+    **dict.fromkeys(["ServiceRequestError", "ServiceResponseError"], TryAgainError),
+    "TimeoutError": DeadlineError,
+    "ProfileNotFound": StoreRefusedError,
+    "NoRegionError": StoreRefusedError,
+    "InvalidRegionError": StoreRefusedError,
+    "UnknownServiceError": StoreRefusedError,
+    "InvalidEndpointDiscoveryConfigurationError": StoreRefusedError,
+    "ParamValidationError": FileRefusedError,
+}
+
+ERRNOS: Mapping[int, Kind] = {
+    **dict.fromkeys([errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOTDIR, errno.ELOOP], StoreRefusedError),
+    **dict.fromkeys([errno.EACCES, errno.EPERM], AccessDeniedError),
+    **dict.fromkeys([errno.ENAMETOOLONG, errno.EFBIG, errno.EISDIR, errno.EILSEQ], FileRefusedError),
+    errno.ENOENT: NotFoundError,
+}
+
+# A mistake in a program is not an answer of a store.
+BUGS = (TypeError, AttributeError, NameError, AssertionError, ImportError, IndexError, MemoryError)
+
+
+@contextlib.contextmanager
+def translating(operation: str, key: str, redact: Callable[[str], str]) -> Iterator[None]:
+    """Raise what a driver's library raises as a StoreError that says what to do next, without secrets.
+
+    Raises:
+        StoreError: the foreign error, translated.
+    """
+    try:
+        yield
+    except (StoreError, *BUGS):
+        raise
+    except Exception as error:
+        translated = translate(error, operation, key, redact)
+        if translated.reason == (str(error) or type(error).__name__)[:MAX_REASON_CHARS]:
+            raise translated from error
+        raise translated from None  # the original's text may hold what was redacted
+
+
+def translate(error: BaseException, operation: str, key: str, redact: Callable[[str], str]) -> StoreError:
+    """Return the error of our own tree that ``error`` stands for."""
+    kind, retry_after_s = classify(error)
+    reason = redact(str(error) or type(error).__name__)[:MAX_REASON_CHARS]
+    if issubclass(kind, TryAgainError):
+        return kind(operation, key, reason, retry_after_s)
+    return kind(operation, key, reason)
+
+
+def classify(error: BaseException) -> tuple[Kind, float | None]:
+    """Decide what to do next about a foreign error: its kind, and the pause in seconds that the store asks for."""
+    links = list(_chain(error))
+    for link in links:
+        answer = _answer_of(link)
+        if answer is not None:
+            code, status, headers = answer
+            return of_answer(code, status), retry_after(headers)
+    names = [base.__name__ for link in links for base in type(link).__mro__]
+    by_class = next((CLASSES[name] for name in names if name in CLASSES), None)
+    return by_class or _by_errno(error), None
+
+
+def _answer_of(error: BaseException) -> tuple[object, object, object] | None:
+    """Return code, status and headers of the answer that an error stands for; None if it stands for none."""
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping) and isinstance(response.get("Error"), Mapping):  # botocore's ClientError
+        metadata = response.get("ResponseMetadata") or {}
+        return response["Error"].get("Code"), metadata.get("HTTPStatusCode"), metadata.get("HTTPHeaders")
+    status = next((value for name in ("status", "status_code", "code") if (value := getattr(error, name, None))), None)
+    return (None, status, getattr(error, "headers", None)) if _is_status(status) else None
+
+
+def _by_errno(error: BaseException) -> Kind:
+    if isinstance(error, OSError) and error.errno in ERRNOS:
+        return ERRNOS[error.errno or 0]
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError
+    return AccessDeniedError if isinstance(error, PermissionError) else TryAgainError
+
+
+def of_answer(code: object, status: object) -> Kind:
+    """Judge an HTTP answer by the store's code and, where that says nothing, by its status."""
+    if isinstance(code, str) and code in CODES:
+        return CODES[code]
+    number = int(str(status)) if _is_status(status) else int(code) if isinstance(code, str) and _is_status(code) else 0
+    if number in STATUSES:
+        return STATUSES[number]
+    if 400 <= number < 500:  # noqa: PLR2004 - HTTP's own classes
+        return FileRefusedError
+    return TryAgainError
+
+
+def retry_after(headers: object) -> float | None:
+    """Read ``Retry-After`` as seconds; None when absent, a date, or out of range."""
+    if not hasattr(headers, "get"):
+        return None
+    value = headers.get("Retry-After") or headers.get("retry-after")
+    try:
+        seconds = float(value) if value is not None else None
+    except ValueError:
+        return None
+    return seconds if seconds is not None and math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__
+
+
+def _is_status(value: object) -> bool:
+    return str(value).isdecimal() and 300 <= int(str(value)) < 600  # noqa: PLR2004 - HTTP's own range
