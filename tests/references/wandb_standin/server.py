@@ -82,11 +82,11 @@ class WandbServer:
         self.faults.clear()
         self._loop.call_soon_threadsafe(self._release)
 
-    def reset(self) -> None:
-        """Begin anew: healthy, listening, holding nothing, no request recorded."""
+    def recover(self) -> None:
+        """Be healthy and listen again, with no request recorded. What the server holds stays."""
         self.heal()
+        self.state.deduplication = "latest"
         self.up()
-        self.state.forget()
         with self._arrived:
             self._requests.clear()
 

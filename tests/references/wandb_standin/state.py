@@ -87,14 +87,13 @@ class State:
     versions: dict[str, Version] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)  # by MD5, hex
 
-    def forget(self) -> None:
-        """Hold nothing again."""
-        for held in (self.runs, self.collections, self.versions, self.blobs):
-            held.clear()
-
     def collection(self, entity: str, project: str, name: str) -> Collection | None:
         """Return the collection of that name, if any version of it was ever created."""
         return self.collections.get((entity, project, name))
+
+    def versions_of(self, name: str) -> list[Version]:
+        """Return the committed versions of every collection of that name, oldest first; for tests to look at."""
+        return [version for held in self.collections.values() if held.name == name for version in held.alive]
 
     def version(self, artifact_id: str) -> Version:
         """Return the version of that id.
