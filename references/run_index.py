@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from references.errors import UnknownVersionError
+from mirror.errors import BadNameError
+from mirror.names import check_name
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Literal[1] = 1
 Phase = Literal["train", "eval"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
@@ -26,7 +27,7 @@ def _unknown() -> None:
     """Give None as a default that is written all the same: ``omit_defaults`` leaves out plain defaults only."""
 
 
-class RecordLocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordLocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Where one record is, as its server answered; what it did not say is None.
 
     Attributes:
@@ -43,14 +44,17 @@ class RecordLocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """The names that are known: the listed files, else the document's alone."""
+        """The names that are known: the listed files, else the document's alone; plain file names, all of them."""
         if self.files is not None:
             return self.files
-        document = self.mirror or self.path
-        return (document.rpartition("/")[2],) if document else ()
+        document = (self.mirror or self.path or "").rpartition("/")[2]
+        try:
+            return (check_name(document),)
+        except BadNameError:
+            return ()
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt that the generator opened in the step."""
 
     id: str
@@ -71,17 +75,8 @@ class StepIndex(msgspec.Struct, frozen=True, kw_only=True):
         run: the W&B run's id; "" when none was known.
     """
 
-    format_version: int = FORMAT_VERSION
+    format_version: Literal[1] = FORMAT_VERSION
     run: str
     phase: Phase
     step: _Count
     rows: Annotated[tuple[Row, ...], msgspec.Meta(max_length=MAX_ROWS)]
-
-    def __post_init__(self) -> None:
-        """Refuse what this release cannot mean.
-
-        Raises:
-            UnknownVersionError: ``format_version`` is not the one that this release writes.
-        """
-        if self.format_version != FORMAT_VERSION:
-            raise UnknownVersionError(self.format_version)

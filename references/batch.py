@@ -1,0 +1,133 @@
+"""What a training batch says about the samples: which of them are in it, and which had a trainable token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sized
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from references import plain
+from references.errors import BatchError
+from references.loss_masks import trainable_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from references.entry import Entry
+    from references.samples import Key, Sample
+
+
+class Part(IntEnum):
+    """What a sample has to do with a batch; of several rows of one sample the greatest counts."""
+
+    ABSENT = 0
+    UNTRAINED = 1  # in the batch, without a trainable token
+    UNKNOWN = 2  # the trainer did not say, or not of which of several draws of the prompt
+    TRAINED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The rows of one step's batch, by what names their trajectory.
+
+    Attributes:
+        by_record: what the rows say that are named by a trajectory's own id.
+        by_key: what the rows say that are named by prompt and repetition.
+        named: the latter one by one, each with the object that named it.
+    """
+
+    by_record: dict[str, Part] = field(default_factory=dict)
+    by_key: dict[Key, Part] = field(default_factory=dict)
+    named: list[tuple[Key, object, Part]] = field(default_factory=list)
+
+    @cached_property
+    def draws(self) -> dict[Key, list[tuple[object, Part]]]:
+        """The rows of each prompt and repetition; made when a prompt was drawn again."""
+        draws: dict[Key, list[tuple[object, Part]]] = {}
+        for key, source, part in self.named:
+            draws.setdefault(key, []).append((source, part))
+        return draws
+
+
+def read_batch(trajectory_ids: Iterable[object], loss_masks: Sized | None = None) -> Batch:
+    """Read a batch's trajectory ids and loss masks.
+
+    Args:
+        trajectory_ids: one for each row that is not padding, in the batch's order: a trajectory's own id as text, an
+            object (or mapping) with ``instance_id`` and ``repetition_id``, or a pair of these. None names nothing.
+            A trajectory may have several rows.
+        loss_masks: the batch's loss masks, see ``trainable_rows``; None when the trainer did not hand them over.
+
+    Raises:
+        BatchError: an id is none of these, or there are fewer rows of loss masks than ids.
+    """
+    ids = list(trajectory_ids)
+    batch = Batch()
+    for named, part in zip(ids, _parts(loss_masks, len(ids)), strict=True):
+        if isinstance(named, str):
+            if named and part > batch.by_record.get(named, 0):  # "" is an attempt that never got an id
+                batch.by_record[named] = part
+        elif named is not None:
+            key = _key(named)
+            if part > batch.by_key.get(key, 0):
+                batch.by_key[key] = part
+            batch.named.append((key, named, part))
+    return batch
+
+
+def part_of_lone(entry: Entry, batch: Batch) -> Part:
+    """Decide what a sample has to do with a batch that is the only one of its key and was never retried."""
+    return batch.by_record.get(entry.id) or batch.by_key.get(entry.key, Part.ABSENT)
+
+
+def parts_of(samples: Sequence[Sample], batch: Batch) -> list[Part]:
+    """Decide what the samples of one key have to do with a batch, one answer each.
+
+    Where a prompt was drawn several times, a row belongs to the draw that was logged with the very object that names
+    the row. A row with another object may be any draw's, and then nothing certain is said of them.
+    """
+    parts = [_part_by_record(sample, batch) for sample in samples]
+    key = samples[0].final.key
+    if len(samples) == 1:
+        return [parts[0] or batch.by_key.get(key, Part.ABSENT)]
+    for source, part in batch.draws.get(key, ()):
+        owners = [i for i, sample in enumerate(samples) if sample.came_from(source)] or range(len(samples))
+        for i in owners:
+            parts[i] = max(parts[i], part if len(owners) == 1 else Part.UNKNOWN)
+    return parts
+
+
+def _part_by_record(sample: Sample, batch: Batch) -> Part:
+    part = batch.by_record.get(sample.final.id)
+    if part is None and any(entry.id in batch.by_record for entry in sample.attempts):
+        return Part.UNTRAINED  # the batch has an attempt that was superseded, the final one did not train
+    return part or Part.ABSENT
+
+
+def _parts(loss_masks: Sized | None, count: int) -> list[Part]:
+    if loss_masks is None:
+        return [Part.UNKNOWN] * count
+    return [Part.TRAINED if has_token else Part.UNTRAINED for has_token in trainable_rows(loss_masks, count)]
+
+
+def _key(named: Any) -> Key:  # noqa: ANN401 - duck typing is the point
+    try:
+        instance_id, repetition_id = named.instance_id, named.repetition_id
+    except AttributeError:
+        instance_id, repetition_id = _pair(named)
+    if type(repetition_id) is not int:
+        repetition_id = plain.whole_number(repetition_id)
+    return plain.text(instance_id) or "", repetition_id
+
+
+def _pair(named: object) -> tuple[object, object]:
+    if isinstance(named, Mapping) and {"instance_id", "repetition_id"} <= named.keys():
+        return named["instance_id"], named["repetition_id"]
+    if isinstance(named, tuple) and len(named) == 2:  # noqa: PLR2004 - instance_id, repetition_id
+        return named
+    raise BatchError(
+        f"a batch row is named by a {type(named).__name__}: give the trajectory's id, or an object or a pair with "
+        "instance_id and repetition_id"
+    )
