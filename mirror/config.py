@@ -1,4 +1,4 @@
-"""The settings of a mirror, from keyword arguments, a mapping, the environment or a file; each is checked when it is made."""
+"""The settings of a mirror, from keyword arguments, a mapping, the environment or a file; checked when made."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ class FileReceipt:
 class Receipt:
     """Proof that one record arrived, whole but for the excluded kinds."""
 
+    v: int = VERSION
     id: str
     at: float  # Unix seconds
     writer: str  # unique per process
@@ -48,7 +49,6 @@ class Receipt:
     path: str  # the document on that host
     files: tuple[FileReceipt, ...]  # sidecars, then the document
     excluded: tuple[str, ...] = ()  # sidecar kinds left out on purpose
-    v: int = VERSION
 
     def file(self, name: str) -> FileReceipt | None:
         """Return the receipt of one of the record's files, or None."""

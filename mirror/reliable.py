@@ -64,7 +64,7 @@ class ReliableStore:
         self._policy = policy
         self._limiter = limiter
         self._breaker = breaker
-        self._probe = probe
+        self.probe = probe  # may be set later, before the first call
         self._patient = patient
         self._sleep = sleep
         self._refreshing = asyncio.Lock()
@@ -219,10 +219,10 @@ class ReliableStore:
     async def _after_denial(self, error: AccessDeniedError) -> None:
         """Raise the denial if it concerns one file; open the breaker if the store denies everything."""
         self._note(error)
-        if self._probe is None:
+        if self.probe is None:
             raise error
         try:
-            await self._bounded("probe", "", self._probe, self._policy.timeout_s)
+            await self._bounded("probe", "", self.probe, self._policy.timeout_s)
         except (AccessDeniedError, StoreRefusedError) as refusal:
             self._breaker.failed(refusal, refused=True)
             if not self._patient:

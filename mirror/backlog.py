@@ -1,0 +1,271 @@
+"""What is still to be copied, and the books: submitted = mirrored + failed + late + pending, in whatever order.
+
+A record is *pending* while it waits or is being copied, and *late* when it was handed over but must be found again on
+disk: the queue was full, the store kept failing, or the mirror was closed. Both are bounded in memory; the records are
+on disk.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+class Outcome(enum.Enum):
+    """What became of a record that was handed over."""
+
+    MIRRORED = enum.auto()
+    FAILED = enum.auto()  # given up until somebody acts or the record is written again
+    LATE = enum.auto()  # found again on disk later
+
+
+class Added(enum.Enum):
+    """What became of an offer to the backlog."""
+
+    QUEUED = enum.auto()
+    KNOWN = enum.auto()  # it waits already
+    FULL = enum.auto()
+    CLOSED = enum.auto()
+
+
+@dataclass(slots=True)
+class Job:
+    """A record on its way, and how many times it was handed over since it was last settled."""
+
+    directory: Path
+    record_id: str
+    count: int
+    since: float  # Unix seconds: when it was first handed over, or written
+    copying: bool = False
+    again: bool = False  # handed over once more while it was being copied
+
+
+@dataclass(slots=True)
+class Late:
+    """A directory's late records: their ids as far as there is room for them, the rest as a number."""
+
+    ids: dict[str, int] = field(default_factory=dict)  # id -> how many times handed over
+    unnamed: int = 0
+    count: int = 0  # hand-overs in all
+    since: float = 0.0
+    look_at: float = 0.0  # Unix seconds: not looked for on disk before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """The books at one moment."""
+
+    submitted: int
+    mirrored: int
+    failed: int
+    late: int
+    pending: int
+    oldest: float | None  # Unix seconds of the oldest record that is not in the mirror
+
+
+class Backlog:
+    """A bounded queue without duplicates, with its books. Any thread may call any method; each returns at once."""
+
+    def __init__(self, size: int, *, clock: Callable[[], float] = time.time) -> None:
+        """Hold up to ``size`` waiting records, and the names of as many late ones."""
+        self._size = size
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._jobs: dict[tuple[Path, str], Job] = {}
+        self._waiting: collections.deque[Job] = collections.deque()
+        self._late: dict[Path, Late] = {}
+        self._late_named = 0
+        self._submitted = self._mirrored = self._failed = self._late_count = self._pending = 0
+        self._closed = False
+
+    def submit(self, directory: Path, record_id: str) -> Added:
+        """Take a record that a server hands over; what does not fit is late."""
+        with self._lock:
+            self._submitted += 1
+            added = self._add(directory, record_id, 1, self._clock())
+            if added in (Added.FULL, Added.CLOSED):
+                self._note_late(directory, record_id, 1, self._clock())
+            return added
+
+    def found(self, directory: Path, record_id: str, since: float) -> Added:
+        """Take a record that is on disk and not in the mirror; one that was late stops being late."""
+        with self._lock:
+            if (directory, record_id) in self._jobs:
+                return Added.KNOWN
+            late = self._late.get(directory)
+            count = (late.ids.get(record_id) or min(1, late.unnamed)) if late else 0
+            added = self._add(directory, record_id, count or 1, since)
+            if added is Added.QUEUED:
+                if late and count:
+                    self._forget_late(late, record_id, count)
+                else:
+                    self._submitted += 1
+            return added
+
+    def take(self) -> Job | None:
+        """Return the next record to copy; it stays pending until it is settled."""
+        with self._lock:
+            if not self._waiting:
+                return None
+            job = self._waiting.popleft()
+            job.copying = True
+            job.again = False
+            return job
+
+    def settle(self, job: Job, outcome: Outcome, *, look_at: float = 0.0) -> bool:
+        """Say what became of a record; False if it was handed over again meanwhile and so waits once more."""
+        with self._lock:
+            if job.again and outcome is not Outcome.LATE and not self._closed:
+                job.copying = False
+                self._waiting.append(job)
+                return False
+            if self._jobs.pop((job.directory, job.record_id), None) is None:
+                return True  # abandoned meanwhile
+            self._pending -= job.count
+            if outcome is Outcome.MIRRORED:
+                self._mirrored += job.count
+            elif outcome is Outcome.FAILED:
+                self._failed += job.count
+            else:
+                self._note_late(job.directory, job.record_id, job.count, look_at)
+            return True
+
+    def looking(self, directory: Path) -> tuple[frozenset[str], int]:
+        """Return what is late before a look at the directory begins: the ids, and how many without."""
+        with self._lock:
+            late = self._late.get(directory)
+            return (frozenset(late.ids), late.unnamed) if late else (frozenset(), 0)
+
+    def settle_late(self, directory: Path, record_id: str | None, outcome: Outcome, count: int = 1) -> None:
+        """Say what became of a late record that a look found to need no copy (None: of ``count`` without a name)."""
+        with self._lock:
+            late = self._late.get(directory)
+            if late is None:
+                return
+            if record_id is None:
+                count = min(count, late.unnamed)
+            elif record_id in late.ids:
+                count = late.ids[record_id]
+            else:
+                return
+            self._forget_late(late, record_id, count)
+            if outcome is Outcome.MIRRORED:
+                self._mirrored += count
+            else:
+                self._failed += count
+
+    def due(self, now: float) -> list[Path]:
+        """Return the directories whose late records may be looked for now."""
+        with self._lock:
+            if self._pending > self._size // 2:
+                return []
+            return [directory for directory, late in self._late.items() if late.count and late.look_at <= now]
+
+    def postpone(self, directory: Path, look_at: float) -> None:
+        """Look for a directory's late records no earlier than this."""
+        with self._lock:
+            if directory in self._late:
+                self._late[directory].look_at = look_at
+
+    def look_now(self) -> None:
+        """Let every late record be looked for at once: the store is back, or this is the last chance."""
+        with self._lock:
+            for late in self._late.values():
+                late.look_at = 0.0
+
+    def close(self) -> None:
+        """Take no more: what comes from now on is late."""
+        with self._lock:
+            self._closed = True
+
+    def abandon(self) -> None:
+        """Turn everything pending into late: nobody will copy it here any more."""
+        with self._lock:
+            self._closed = True
+            for job in self._jobs.values():
+                self._pending -= job.count
+                self._note_late(job.directory, job.record_id, job.count, 0.0)
+            self._jobs.clear()
+            self._waiting.clear()
+
+    def counts(self) -> Counts:
+        """Return the books as they are now."""
+        with self._lock:
+            since = [job.since for job in self._jobs.values()]
+            since += [late.since for late in self._late.values() if late.count]
+            return Counts(
+                submitted=self._submitted,
+                mirrored=self._mirrored,
+                failed=self._failed,
+                late=self._late_count,
+                pending=self._pending,
+                oldest=min(since, default=None),
+            )
+
+    @property
+    def pending(self) -> int:
+        """How many hand-overs wait or are being copied."""
+        return self._pending
+
+    @property
+    def late(self) -> int:
+        """How many hand-overs must be found again on disk."""
+        return self._late_count
+
+    def names(self, limit: int) -> list[str]:
+        """Return ids of records that are not in the mirror, at most so many."""
+        with self._lock:
+            return [record_id for record_id, _ in zip(self._ids(), range(limit), strict=False)]
+
+    def _ids(self) -> Iterator[str]:
+        for job in self._jobs.values():
+            yield job.record_id
+        for late in self._late.values():
+            yield from late.ids
+
+    def _add(self, directory: Path, record_id: str, count: int, since: float) -> Added:
+        if self._closed:
+            return Added.CLOSED
+        job = self._jobs.get((directory, record_id))
+        if job is not None:
+            if job.copying and not job.again:
+                job.again = True
+            job.count += count
+            self._pending += count
+            return Added.KNOWN
+        if len(self._jobs) >= self._size:
+            return Added.FULL
+        job = Job(directory, record_id, count, since)
+        self._jobs[directory, record_id] = job
+        self._waiting.append(job)
+        self._pending += count
+        return Added.QUEUED
+
+    def _note_late(self, directory: Path, record_id: str, count: int, look_at: float) -> None:
+        late = self._late.setdefault(directory, Late())
+        if not late.count:
+            late.since = self._clock()
+            late.look_at = look_at
+        late.count += count
+        self._late_count += count
+        if record_id in late.ids:
+            late.ids[record_id] += count
+        elif self._late_named < self._size:
+            late.ids[record_id] = count
+            self._late_named += 1
+        else:
+            late.unnamed += count
+
+    def _forget_late(self, late: Late, record_id: str | None, count: int) -> None:
+        late.count -= count
+        self._late_count -= count
+        if record_id is not None and record_id in late.ids:
+            del late.ids[record_id]
+            self._late_named -= 1
+        else:
+            late.unnamed -= count

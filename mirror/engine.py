@@ -1,0 +1,341 @@
+"""The mirror's work on its event loop: take records from the backlog, copy them, keep receipts, look for late ones.
+
+One owner for all of it: ``run`` ends every task that it began. The decisions lie elsewhere (backlog, looking, copying,
+reliable); this file only connects them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mirror.backlog import Added, Backlog, Job, Outcome
+from mirror.breaker import Breaker, BreakerState
+from mirror.copying import Copier, copy_record
+from mirror.errors import FileRefusedError, RecordChangedError, RecordError, StoreError, StoreRefusedError
+from mirror.kinds import Kinds
+from mirror.ledger import Ledger
+from mirror.looking import Chunk, Uncopied, look
+from mirror.names import document_name
+from mirror.record import FileState, RecordGoneError, read_state
+from mirror.reliable import ReliableStore
+from mirror.segments import SegmentWriter
+from mirror.store import Store
+from mirror.stores.threads import DaemonThreads
+
+logger = logging.getLogger(__name__)
+
+FLUSH_EVERY_S = 3.0  # while there are new receipts
+TICK_S = 1.0  # how often late directories are considered
+MAX_GIVEN_UP = 10_000  # refused files remembered, so that a look does not offer them again
+LAST_FLUSH_S = 5.0  # for the last receipts when a close runs out of time
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was done; written on the event loop, read anywhere."""
+
+    sent_files: int = 0
+    sent_bytes: int = 0
+    unchanged: int = 0  # records that a look found to be in the mirror already
+    lost: int = 0  # records whose local file was gone before it was copied
+    last_error: str | None = None
+
+
+@dataclass(slots=True)
+class _Directory:
+    """A record directory in use."""
+
+    ledger: Ledger
+    ready: asyncio.Future[None]
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Engine:
+    """Copies what the backlog holds until it is stopped. Made and used on one event loop."""
+
+    def __init__(
+        self,
+        *,
+        store: ReliableStore,
+        raw_store: Store,
+        breaker: Breaker,
+        copier: Copier,
+        backlog: Backlog,
+        kinds: Kinds,
+        place: str,
+        workers: int,
+        rescan_s: float,
+    ) -> None:
+        """Connect the parts; nothing runs yet. ``raw_store`` is the store without retries, for probes."""
+        self.totals = Totals()
+        self.wake = asyncio.Event()  # set when the backlog has something new, or room
+        self._store = store
+        self._raw_store = raw_store
+        self._breaker = breaker
+        self._copier = copier
+        self._backlog = backlog
+        self._kinds = kinds
+        self._place = place
+        self._workers = workers
+        self._rescan_s = rescan_s
+        self._segments = SegmentWriter(store, copier.writer)
+        self._threads = DaemonThreads(4, "record-mirror-disk")
+        self._directories: dict[Path, _Directory] = {}
+        self._given_up: dict[tuple[Path, str], FileState | None] = {}
+        self._copies: set[asyncio.Task[None]] = set()
+        self._looks: dict[Path, asyncio.Task[None]] = {}
+        self._idle = asyncio.Event()
+        self._room = asyncio.Event()
+        self._was_away = False
+
+    async def run(self) -> None:
+        """Work until cancelled, then end every task."""
+        flusher = asyncio.create_task(self._flush_regularly())
+        try:
+            while True:
+                self.wake.clear()
+                self._start_copies()
+                self._start_looks()
+                self._idle.set() if self._is_idle() else self._idle.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TICK_S):
+                        await self.wake.wait()
+        finally:
+            tasks = [flusher, *self._copies, *self._looks.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def probe(self) -> None:
+        """Find out at the start whether the mirror can be written: reported by the log and in the breaker's state."""
+        try:
+            await asyncio.wait_for(self.write_probe(), 30)
+        except StoreError as error:
+            refused = isinstance(error, FileRefusedError | StoreRefusedError)
+            self._breaker.failed(StoreRefusedError("probe", "", error.reason) if refused else error, refused=refused)
+        except TimeoutError:
+            logger.warning("the mirror did not answer a first probe within 30 s")
+
+    async def write_probe(self) -> None:
+        """Write this writer's receipts so far: what every writer must be able to do.
+
+        Raises:
+            StoreError: the store does not take it.
+        """
+        await self._segments.write(self._raw_store)
+
+    async def drained(self, *, late_too: bool) -> None:
+        """Return when nothing is pending (nor late, if that is asked for) and every receipt is in the mirror."""
+        while True:
+            await self._idle.wait()
+            with contextlib.suppress(StoreError):
+                await self._segments.flush()
+            if self._is_idle() and not self._segments.is_dirty and not (late_too and self._backlog.late):
+                return
+            self._idle.clear()
+            self.wake.set()
+            await asyncio.sleep(0.01)
+
+    async def last_flush(self) -> None:
+        """Bring the last receipts into the mirror, if that is quick: a restart would find them beside the records."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(LAST_FLUSH_S):
+                await self._segments.flush()
+
+    async def aclose(self) -> None:
+        """Let go of files and connections."""
+        for directory in self._directories.values():
+            directory.ledger.close()
+        self._threads.close()
+        await self._store.aclose()
+
+    async def look_at(self, path: Path) -> None:
+        """Offer every record of a directory that is not in the mirror, waiting for room where the backlog is full.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        directory = self._directories.get(path) or await self._open(path)
+        await asyncio.shield(directory.ready)
+        async with directory.looking:
+            await self._read_receipts(directory)
+            late_ids, late_unnamed = self._backlog.looking(path)
+            seen: set[str] = set()
+            async for chunk in self._chunks(look(path, directory.ledger, self._copier.exclude)):
+                self._kinds.learn(path, set(chunk.kinds))
+                self.totals.unchanged += chunk.documents - len(chunk.uncopied)
+                for record in chunk.uncopied:
+                    if self._is_given_up(path, record.record_id) or self._is_covered(directory, record):
+                        continue
+                    while self._backlog.found(path, record.record_id, record.since) is Added.FULL:
+                        self._room.clear()
+                        await self._room.wait()
+                    if record.record_id in late_ids:
+                        seen.add(record.record_id)
+                self.wake.set()
+            for record_id in late_ids - seen:
+                self._settle_unseen(path, directory, record_id)
+            self._backlog.settle_late(path, None, Outcome.MIRRORED, late_unnamed)
+            self.wake.set()
+
+    def _is_covered(self, directory: _Directory, record: Uncopied) -> bool:
+        """Whether the record was copied since the look saw it."""
+        seen = [(record.record_id, record.document)]
+        return not directory.ledger.uncovered(seen, self._copier.exclude)
+
+    def _settle_unseen(self, path: Path, directory: _Directory, record_id: str) -> None:
+        """Settle a late record that the look did not offer: it is in the mirror, given up, or gone from the disk."""
+        if self._is_given_up(path, record_id):
+            outcome = Outcome.FAILED
+        elif read_state(path / document_name(record_id)) is None and directory.ledger.get(record_id) is None:
+            self._lose(path, record_id)
+            outcome = Outcome.FAILED
+        else:
+            outcome = Outcome.MIRRORED
+        self._backlog.settle_late(path, record_id, outcome)
+
+    async def _chunks(self, chunks: Iterator[Chunk]) -> AsyncIterator[Chunk]:
+        while (chunk := await self._threads.run(next, chunks, None)) is not None:
+            yield chunk
+
+    def _is_idle(self) -> bool:
+        return not self._backlog.pending and not self._copies and not self._looks
+
+    def _start_copies(self) -> None:
+        while len(self._copies) < self._workers and (job := self._backlog.take()) is not None:
+            task = asyncio.create_task(self._copy(job))
+            self._copies.add(task)
+            task.add_done_callback(self._copied)
+
+    def _copied(self, task: asyncio.Task[None]) -> None:
+        self._copies.discard(task)
+        self._room.set()
+        self.wake.set()
+
+    def _start_looks(self) -> None:
+        if self._breaker.state is not BreakerState.CLOSED:
+            self._was_away = True
+            return
+        if self._was_away:
+            self._was_away = False
+            self._backlog.look_now()
+        for path in self._backlog.due(time.time()):
+            if path not in self._looks:
+                self._looks[path] = asyncio.create_task(self._look_for_late(path))
+
+    async def _look_for_late(self, path: Path) -> None:
+        try:
+            self._backlog.postpone(path, time.time() + self._rescan_s)
+            await self.look_at(path)
+        except OSError as error:
+            logger.warning("cannot look for late records in %s: %s", path, error)
+        finally:
+            del self._looks[path]
+            self.wake.set()
+
+    async def _copy(self, job: Job) -> None:
+        outcome, look_at = Outcome.LATE, 0.0
+        try:
+            outcome = await self._copy_one(job)
+        except RecordGoneError:
+            outcome = self._gone(job)
+        except RecordChangedError as error:
+            self._note(error)
+            look_at = time.time() + self._rescan_s
+        except (FileRefusedError, RecordError) as error:
+            outcome = Outcome.FAILED
+            self._give_up(job, error)
+        except (StoreError, OSError) as error:
+            self._note(error)
+            look_at = time.time() + self._rescan_s
+            logger.debug("%s is late: %s", job.record_id, error)
+        except Exception as error:
+            outcome = Outcome.FAILED
+            self._give_up(job, error)
+            logger.exception("a bug kept %s from being copied; the local file is kept", job.record_id)
+        finally:
+            self._backlog.settle(job, outcome, look_at=look_at)
+
+    async def _copy_one(self, job: Job) -> Outcome:
+        directory = await self._directory(job.directory)
+        kinds = self._kinds.known(job.directory)
+        if self._kinds.is_due(job.directory):
+            kinds = await self._threads.run(self._kinds.look, job.directory)
+        previous = directory.ledger.get(job.record_id)
+        copied = await copy_record(self._copier, job.directory, job.record_id, kinds=kinds, previous=previous)
+        self.totals.sent_files += copied.sent_files
+        self.totals.sent_bytes += copied.sent_bytes
+        if previous is None or (copied.receipt.files, copied.receipt.excluded) != (previous.files, previous.excluded):
+            line, mark = directory.ledger.append(copied.receipt)
+            self._segments.add(line, mark, directory.ledger.mark_sent)
+        self._given_up.pop((job.directory, job.record_id), None)
+        logger.debug("copied %s: %d files, %d bytes sent", job.record_id, copied.sent_files, copied.sent_bytes)
+        return Outcome.MIRRORED
+
+    async def _directory(self, path: Path) -> _Directory:
+        """Return a directory's state; its first user also starts a look for what an earlier process left."""
+        directory = self._directories.get(path)
+        if directory is None:
+            directory = await self._open(path)
+            if path not in self._looks:
+                self._looks[path] = asyncio.create_task(self._look_for_late(path))
+        await asyncio.shield(directory.ready)
+        return directory
+
+    async def _open(self, path: Path) -> _Directory:
+        ledger = Ledger(path, self._place, self._copier.writer)
+        directory = _Directory(ledger, asyncio.get_running_loop().create_future())
+        self._directories[path] = directory
+        try:
+            await self._read_receipts(directory)
+        except BaseException:
+            del self._directories[path]
+            directory.ready.cancel()
+            raise
+        directory.ready.set_result(None)
+        return directory
+
+    async def _read_receipts(self, directory: _Directory) -> None:
+        """Read new receipts beside the records, and pass on those of other writers that may not be in the mirror."""
+        for line, mark in await self._threads.run(directory.ledger.load):
+            self._segments.add(line, mark, directory.ledger.mark_sent)
+
+    async def _flush_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_EVERY_S)
+            try:
+                await self._segments.flush()
+            except StoreError as error:
+                self._note(error)
+                logger.warning("receipts are kept for the next flush: %s", error)
+
+    def _gone(self, job: Job) -> Outcome:
+        directory = self._directories.get(job.directory)
+        if directory is not None and directory.ledger.get(job.record_id) is not None:
+            return Outcome.MIRRORED  # copied before it was deleted
+        self._lose(job.directory, job.record_id)
+        return Outcome.FAILED
+
+    def _lose(self, path: Path, record_id: str) -> None:
+        self.totals.lost += 1
+        logger.error("%s is lost: its file disappeared from %s before it was copied", record_id, path)
+
+    def _give_up(self, job: Job, error: Exception) -> None:
+        self._note(error)
+        logger.error("gave up on %s; the local file is kept: %s", job.record_id, error)
+        if len(self._given_up) < MAX_GIVEN_UP:
+            state = read_state(job.directory / document_name(job.record_id))
+            self._given_up[job.directory, job.record_id] = state
+
+    def _is_given_up(self, path: Path, record_id: str) -> bool:
+        key = (path, record_id)
+        return key in self._given_up and self._given_up[key] == read_state(path / document_name(record_id))
+
+    def _note(self, error: Exception) -> None:
+        self.totals.last_error = str(error)

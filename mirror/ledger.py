@@ -1,0 +1,203 @@
+"""What a record directory's own receipts say is in one mirror, so that a restart need not ask the store.
+
+The lines lie in ``<record_dir>/.mirror/<place>/<writer>.jsonl``, one file a writer, only ever appended to; beside each,
+``<writer>.sent`` holds how many of its bytes are also in the mirror. To know millions of records in little memory they
+are indexed in a private SQLite file without a name, which the operating system drops with the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirror.errors import ReceiptError
+from mirror.names import document_name
+from mirror.receipt import Receipt, decode_line, encode_line
+from mirror.record import FileState
+
+logger = logging.getLogger(__name__)
+
+DIRECTORY = ".mirror"
+_BATCH = 500  # rows a statement; SQLite takes 999 parameters everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The end of a line in a journal: what is sent of it when that line is in the mirror."""
+
+    journal: Path
+    end: int  # bytes
+
+
+class Ledger:
+    """The receipts of one record directory for one mirror. Its methods may be called from any thread."""
+
+    def __init__(self, directory: Path, place: str, writer: str) -> None:
+        """Read nothing yet; ``place`` names the mirror (``location.place_id``)."""
+        self._folder = directory / DIRECTORY / place
+        self._own = self._folder / f"{writer}.jsonl"
+        self._lock = threading.Lock()
+        self._read: dict[Path, int] = {}  # bytes of each journal that are indexed
+        self._descriptor: int | None = None
+        self._broken = False
+        self._index = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        self._index.execute("PRAGMA synchronous=OFF")
+        self._index.execute("PRAGMA journal_mode=OFF")
+        self._index.execute(
+            "CREATE TABLE receipt (id TEXT PRIMARY KEY, at REAL, state TEXT, excluded TEXT, line BLOB) WITHOUT ROWID"
+        )
+
+    def load(self) -> list[tuple[bytes, Mark]]:
+        """Read what every writer has appended since the last time.
+
+        Returns:
+            The lines of other writers that their journals do not say are in the mirror, each with its mark.
+        """
+        unsent: list[tuple[bytes, Mark]] = []
+        with self._lock:
+            try:
+                journals = sorted(self._folder.glob("*.jsonl"))
+            except OSError as error:
+                logger.warning("cannot read the receipts in %s: %s", self._folder, error)
+                return []
+            for journal in journals:
+                if journal != self._own:
+                    unsent += self._load(journal)
+        return unsent
+
+    def get(self, record_id: str) -> Receipt | None:
+        """Return the newest receipt of a record."""
+        with self._lock:
+            row = self._index.execute("SELECT line FROM receipt WHERE id = ?", (record_id,)).fetchone()
+        return decode_line(row[0]) if row else None
+
+    def uncovered(self, documents: Sequence[tuple[str, FileState]], exclude: Collection[str]) -> list[str]:
+        """Return the ids of which no receipt covers this very document without leaving out more than ``exclude``."""
+        known: dict[str, tuple[str | None, str]] = {}
+        with self._lock:
+            for start in range(0, len(documents), _BATCH):
+                ids = [record_id for record_id, _ in documents[start : start + _BATCH]]
+                query = f"SELECT id, state, excluded FROM receipt WHERE id IN ({','.join('?' * len(ids))})"  # noqa: S608 - question marks only
+                known.update((row[0], (row[1], row[2])) for row in self._index.execute(query, ids))
+        return [
+            record_id
+            for record_id, document in documents
+            if record_id not in known
+            or known[record_id][0] != _state_of(document)
+            or not set(known[record_id][1].split("/")) <= {"", *exclude}
+        ]
+
+    def append(self, receipt: Receipt) -> tuple[bytes, Mark | None]:
+        """Keep a new receipt.
+
+        A disk that takes no line costs only speed after a restart: it is said once, and the mirror has the receipt.
+
+        Returns:
+            The line, and its mark if it is on disk.
+        """
+        line = encode_line(receipt)
+        with self._lock:
+            self._insert([(receipt, line)])
+            return line, self._write(line)
+
+    def mark_sent(self, mark: Mark) -> None:
+        """Remember that a journal is in the mirror up to this mark."""
+        with contextlib.suppress(OSError):  # costs a receipt sent twice
+            _sent_file(mark.journal).write_text(str(mark.end))
+
+    def count(self) -> int:
+        """Return how many records are known to be in the mirror."""
+        with self._lock:
+            return int(self._index.execute("SELECT COUNT(*) FROM receipt").fetchone()[0])
+
+    def close(self) -> None:
+        """Let the files go."""
+        with self._lock:
+            self._index.close()
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+
+    def _load(self, journal: Path) -> list[tuple[bytes, Mark]]:
+        done = self._read.get(journal, 0)
+        sent = _read_sent(journal)
+        unsent: list[tuple[bytes, Mark]] = []
+        found: list[tuple[Receipt, bytes]] = []
+        try:
+            with journal.open("rb") as file:
+                file.seek(done)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        logger.warning("%s ends in a torn line, which is skipped", journal)
+                        break
+                    done += len(line)
+                    try:
+                        found.append((decode_line(line), line))
+                    except ReceiptError as error:
+                        logger.warning("skipped a line of %s: %s", journal, error)
+                        continue
+                    if done > sent:
+                        unsent.append((line, Mark(journal, done)))
+                    if len(found) >= _BATCH:
+                        self._insert(found)
+                        found.clear()
+        except OSError as error:
+            logger.warning("cannot read the receipts in %s: %s", journal, error)
+        self._insert(found)
+        self._read[journal] = done
+        return unsent
+
+    def _insert(self, receipts: Iterable[tuple[Receipt, bytes]]) -> None:
+        rows = [
+            (receipt.id, receipt.at, _state_in(receipt), "/".join(receipt.excluded), line) for receipt, line in receipts
+        ]
+        self._index.executemany(
+            "INSERT INTO receipt VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at, "
+            "state = excluded.state, excluded = excluded.excluded, line = excluded.line "
+            "WHERE excluded.at >= receipt.at",
+            rows,
+        )
+
+    def _write(self, line: bytes) -> Mark | None:
+        try:
+            if self._descriptor is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._descriptor = os.open(self._own, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            if os.write(self._descriptor, line) != len(line):
+                raise OSError("the disk is full")  # noqa: TRY301 - as the file system says it when nothing fits
+            return Mark(self._own, os.lseek(self._descriptor, 0, os.SEEK_CUR))
+        except OSError as error:
+            if not self._broken:
+                self._broken = True
+                logger.warning(
+                    "cannot keep receipts beside the records in %s (%s): a restart will look at them again",
+                    self._folder,
+                    error,
+                )
+            return None
+
+
+def _sent_file(journal: Path) -> Path:
+    return journal.with_suffix(".sent")
+
+
+def _read_sent(journal: Path) -> int:
+    try:
+        return int(_sent_file(journal).read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _state_of(state: FileState) -> str:
+    return f"{state.size_bytes}:{state.ctime_ns}:{state.inode}"
+
+
+def _state_in(receipt: Receipt) -> str | None:
+    document = receipt.file(document_name(receipt.id))
+    return None if document is None else f"{document.size}:{document.ctime_ns}:{document.inode}"

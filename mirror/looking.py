@@ -1,0 +1,72 @@
+"""A look at a record directory: which finished records on disk are not in the mirror, by receipts alone.
+
+What has to be copied is always *records on disk minus receipts*. The directory is streamed, so that a look at millions
+of records costs no memory, and no file is opened: the document's size, change time and inode say if it is the one that
+was receipted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from mirror.ledger import Ledger
+from mirror.names import KNOWN_KINDS, document_name, sidecar_name
+from mirror.record import Entry, FileState, iter_entries, read_state
+
+CHUNK = 2_000  # directory entries looked at in one go
+
+
+@dataclass(frozen=True, slots=True)
+class Uncopied:
+    """A finished record that is not in the mirror as it is now."""
+
+    record_id: str
+    document: FileState
+
+    @property
+    def since(self) -> float:
+        """When its document was written, in Unix seconds."""
+        return self.document.ctime_ns / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What some entries of a directory say."""
+
+    uncopied: tuple[Uncopied, ...]
+    documents: int  # finished records among them
+    kinds: frozenset[str]  # of the sidecars among them
+
+
+def look(directory: Path, ledger: Ledger, exclude: Collection[str]) -> Iterator[Chunk]:
+    """Look at a directory in chunks; blocks, so call it off the event loop.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    entries = iter_entries(directory)
+    while chunk := list(islice(entries, CHUNK)):
+        yield _judge(directory, chunk, ledger, exclude)
+
+
+def _judge(directory: Path, chunk: list[Entry], ledger: Ledger, exclude: Collection[str]) -> Chunk:
+    documents = {entry.record_id: entry.state for entry in chunk if entry.kind is None}
+    uncovered = set(ledger.uncovered(list(documents.items()), exclude))
+    # A known kind was looked for when its record was copied; another may have been seen for the first time since.
+    for entry in chunk:
+        if entry.kind is None or entry.kind in KNOWN_KINDS or entry.kind in exclude:
+            continue
+        receipt = ledger.get(entry.record_id)
+        if receipt is not None and receipt.file(sidecar_name(entry.record_id, entry.kind)) is None:
+            state = documents.get(entry.record_id) or read_state(directory / document_name(entry.record_id))
+            if state is not None:
+                documents.setdefault(entry.record_id, state)
+                uncovered.add(entry.record_id)
+    return Chunk(
+        uncopied=tuple(Uncopied(record_id, documents[record_id]) for record_id in sorted(uncovered)),
+        documents=sum(entry.kind is None for entry in chunk),
+        kinds=frozenset(entry.kind for entry in chunk if entry.kind is not None),
+    )

@@ -1,0 +1,112 @@
+"""A mirror at work: its thread, the engine on it, and what the engine is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+
+from mirror.allowance import Allowance
+from mirror.backlog import Backlog
+from mirror.breaker import Breaker
+from mirror.config import MirrorConfig
+from mirror.copying import Copier
+from mirror.engine import Engine
+from mirror.kinds import Kinds
+from mirror.limiter import Limiter
+from mirror.location import Location
+from mirror.loop import LoopThread
+from mirror.reliable import ReliableStore
+from mirror.retry import RetryPolicy
+from mirror.segments import make_writer_id
+from mirror.stores.opening import open_store
+
+JOIN_S = 5.0  # for the thread to end once it has nothing to do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Which records go where, and how."""
+
+    location: Location
+    place: str  # what the mirror is called beside the records
+    host: str  # what receipts say of this node
+    config: MirrorConfig
+
+
+class Running:
+    """Started when made, for one process; ``end`` it once."""
+
+    def __init__(self, plan: Plan, backlog: Backlog, kinds: Kinds) -> None:
+        """Start the thread and the engine; nothing is contacted."""
+        self.thread = LoopThread("record-mirror")
+        self._woken = False
+        self.engine, self.breaker, self.store = self.thread.start(_assemble(plan, backlog, kinds)).result()
+        self._work = self.thread.start(self.engine.run())
+
+    def wake(self) -> None:
+        """Tell the engine that there is something to do; many calls at once cost one."""
+        if not self._woken:
+            self._woken = True
+            self.thread.call_soon(self._wake)
+
+    def wait_drained(self, timeout_s: float | None, *, late_too: bool) -> bool:
+        """Wait on the calling thread until nothing is pending; False if the time ran out first."""
+        waiting = self.thread.start(self.engine.drained(late_too=late_too))
+        try:
+            waiting.result(timeout_s)
+        except TimeoutError:
+            waiting.cancel()
+            return False
+        return True
+
+    def end(self) -> None:
+        """End every task, bring the last receipts over, let go of everything."""
+        ending = self.thread.start(self._end())
+        with contextlib.suppress(TimeoutError):
+            ending.result(2 * JOIN_S)
+        self.thread.close(JOIN_S)
+
+    def _wake(self) -> None:
+        self._woken = False
+        self.engine.wake.set()
+
+    async def _end(self) -> None:
+        self._work.cancel()
+        await asyncio.wait([asyncio.wrap_future(self._work)])
+        await self.engine.last_flush()
+        await self.engine.aclose()
+
+
+async def _assemble(plan: Plan, backlog: Backlog, kinds: Kinds) -> tuple[Engine, Breaker, ReliableStore]:
+    config = plan.config
+    raw_store = open_store(
+        plan.location,
+        config.storage_options,
+        connections=config.workers,
+        fsync=config.fsync,
+        upload_checksum=config.upload_checksum,
+    )
+    breaker = Breaker(plan.location.base)
+    policy = RetryPolicy(attempts=config.attempts, backoff_s=config.backoff_s, timeout_s=config.timeout_s)
+    store = ReliableStore(raw_store, policy, limiter=Limiter(config.workers), breaker=breaker, patient=True)
+    copier = Copier(
+        store=store,
+        in_flight=Allowance(config.max_bytes_in_flight),
+        exclude=frozenset(config.exclude),
+        writer=make_writer_id(),
+        host=plan.host,
+    )
+    engine = Engine(
+        store=store,
+        raw_store=raw_store,
+        breaker=breaker,
+        copier=copier,
+        backlog=backlog,
+        kinds=kinds,
+        place=plan.place,
+        workers=config.workers,
+        rescan_s=config.rescan_s,
+    )
+    store.probe = engine.write_probe
+    return engine, breaker, store

@@ -1,0 +1,157 @@
+"""Receipts in the mirror: many to an object, each object owned by one writer, so that servers need no coordination.
+
+``_receipts/<writer>/<seq, 8 digits>.jsonl``: a writer rewrites its current segment as it grows and begins the next one
+at about 1 MiB or 10,000 receipts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import xxhash
+
+from mirror.errors import NotFoundError, ReceiptError
+from mirror.ledger import Mark
+from mirror.receipt import MAX_LINE_BYTES, Receipt, decode_lines
+from mirror.store import ObjectInfo, Store, read_whole
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "_receipts/"
+SEGMENT_BYTES = 1 << 20
+SEGMENT_RECEIPTS = 10_000
+MAX_SEGMENT_BYTES = 64 << 20  # what is read of a segment at most, whoever wrote it
+READ_AT_ONCE = 16
+_KEY = re.compile(r"_receipts/([A-Za-z0-9_.\-]{1,200})/([0-9]{8})\.jsonl", re.ASCII)
+
+
+def make_writer_id() -> str:
+    """Return a name that no other process has."""
+    host = re.sub(r"[^A-Za-z0-9\-]", "-", socket.gethostname())[:64] or "host"
+    return f"{host}-{os.getpid()}-{secrets.token_hex(6)}"
+
+
+def segment_key(writer: str, sequence: int) -> str:
+    """Return the key of a writer's n-th segment, from 0."""
+    return f"{PREFIX}{writer}/{sequence:08d}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    text: bytes
+    sent: Callable[[Mark], None] | None
+    mark: Mark | None
+
+
+class SegmentWriter:
+    """One writer's segments. Used on one event loop."""
+
+    def __init__(self, store: Store, writer: str) -> None:
+        """Begin with an empty first segment; nothing is written."""
+        self._store = store
+        self._writer = writer
+        self._sequence = 0
+        self._lines: list[_Line] = []  # of the current segment
+        self._bytes = 0
+        self._flushed = 0  # lines of it that are in the mirror
+        self._flushing = asyncio.Lock()
+
+    @property
+    def key(self) -> str:
+        """The key of the current segment."""
+        return segment_key(self._writer, self._sequence)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a receipt is not in the mirror yet."""
+        return self._flushed < len(self._lines)
+
+    def add(self, line: bytes, mark: Mark | None, sent: Callable[[Mark], None] | None) -> None:
+        """Take a receipt's line; ``sent`` is called with its mark once it is in the mirror."""
+        self._lines.append(_Line(line, sent, mark))
+        self._bytes += len(line)
+
+    async def flush(self) -> None:
+        """Bring every receipt taken so far into the mirror.
+
+        Raises:
+            StoreError: the store did not take them; they are kept and go with the next flush.
+        """
+        while self.is_dirty:
+            await self.write(self._store)
+
+    async def write(self, store: Store) -> None:
+        """Write the current segment as it is now, even an empty one.
+
+        Raises:
+            StoreError: the store did not take it.
+        """
+        async with self._flushing:
+            lines = list(self._lines)
+            body = b"".join(line.text for line in lines)
+            await store.put(self.key, body, xxhash.xxh3_128_hexdigest(body))
+            for line in {line.mark.journal: line for line in lines[self._flushed :] if line.mark}.values():
+                if line.sent and line.mark:
+                    line.sent(line.mark)  # the last of each journal speaks for those before it
+            self._flushed = len(lines)
+            if len(body) >= SEGMENT_BYTES or len(lines) >= SEGMENT_RECEIPTS:
+                self._lines = self._lines[len(lines) :]
+                self._bytes -= len(body)
+                self._flushed = 0
+                self._sequence += 1
+
+
+class SegmentReader:
+    """Reads every writer's receipts, each time only the segments that are new or have changed."""
+
+    def __init__(self, store: Store) -> None:
+        """Read nothing yet."""
+        self._store = store
+        self._seen: dict[str, tuple[int, str | None]] = {}  # key -> size and ETag when it was read
+
+    async def read(self) -> AsyncIterator[Receipt]:
+        """Yield the receipts of new and changed segments, in no order; what is no receipt is skipped with a warning.
+
+        Raises:
+            StoreError: the store could not be listed or a segment not read.
+        """
+        pending: list[ObjectInfo] = []
+        async for page in self._store.list_pages(PREFIX):
+            for info in page:
+                if not _KEY.fullmatch(info.key):
+                    logger.warning("skipped %r, which is not a segment of receipts", info.key)
+                elif self._seen.get(info.key) != (info.size_bytes, info.etag):
+                    pending.append(info)
+        for start in range(0, len(pending), READ_AT_ONCE):
+            batch = pending[start : start + READ_AT_ONCE]
+            for info, data in zip(batch, await asyncio.gather(*map(self._fetch, batch)), strict=True):
+                for receipt in decode_segment(info.key, data):
+                    yield receipt
+                self._seen[info.key] = (info.size_bytes, info.etag)
+
+    async def _fetch(self, info: ObjectInfo) -> bytes:
+        try:
+            return await read_whole(self._store, info.key, max_bytes=MAX_SEGMENT_BYTES)
+        except NotFoundError:
+            return b""  # deleted since it was listed
+
+
+def decode_segment(key: str, data: bytes) -> list[Receipt]:
+    """Return a segment's receipts; a line that is none is skipped with a warning."""
+    receipts: list[Receipt] = []
+    for item in decode_lines(data):
+        if isinstance(item, ReceiptError):
+            logger.warning("skipped a line of %s: %s", key, item)
+        else:
+            receipts.append(item)
+    return receipts
+
+
+assert MAX_LINE_BYTES <= MAX_SEGMENT_BYTES  # noqa: S101 - a line must fit into what is read
