@@ -73,9 +73,8 @@ def _container(value: object, depth: int) -> Any:  # noqa: ANN401 - a list, a di
         return [_plain(item, depth + 1) for item in value]
     if isinstance(value, AbstractSet):
         return sorted((_plain(item, depth + 1) for item in value), key=repr)
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist(), depth + 1)
-    return _name(value)
+    to_list = field(value, "tolist")
+    return _plain(to_list(), depth + 1) if callable(to_list) else _name(value)
 
 
 def _scalar(value: bool | float | str | None) -> bool | int | float | str | None:  # noqa: FBT001 - any scalar
