@@ -1,7 +1,8 @@
 """The seam between what a step means and who tells W&B about it.
 
 The training callback builds each step's index on the training thread and hands it to a ``Publisher``, which owns
-everything that is slow or may fail. ``references.publisher`` has the one for W&B, made from ``PublishSettings``.
+everything that is slow or may fail. The one for W&B is ``references.publisher.WandbPublisher(settings)``, which the
+callback makes unless it is given another; making it starts nothing.
 """
 
 from __future__ import annotations
@@ -9,10 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from references.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from references.run_index import StepIndex
+
+_LEAST = {"queue_size": 1, "timeout_s": 0.001, "attempts": 1, "backoff_s": 0, "shutdown_timeout_s": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +30,9 @@ class PublishSettings:
         attempts: how often one version is tried, the first time included.
         backoff_s: the pause before the second attempt; it doubles with each further one.
         shutdown_timeout_s: how long the end of training waits for what is still under way.
+
+    Raises:
+        ConfigError: a value makes no sense; the message names it.
     """
 
     queue_size: int = 16
@@ -32,6 +40,13 @@ class PublishSettings:
     attempts: int = 3
     backoff_s: float = 5.0
     shutdown_timeout_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        """Refuse at once what would only fail much later, on another thread."""
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool) or not value >= least:
+                raise ConfigError(f"{name.removesuffix('_s')} is {value!r}: give a number of at least {least}")
 
 
 class Publisher(Protocol):

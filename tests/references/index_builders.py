@@ -115,3 +115,31 @@ def indexes(draw: st.DrawFn) -> StepIndex:
     drawn = draw(st.lists(rows(phase=phase), max_size=4))
     step = draw(st.integers(0, 10**9))
     return StepIndex(run=draw(texts), phase=phase, step=step, rows=tuple(drawn))
+
+
+class KeepingPublisher:
+    """A publisher that keeps what it is given; ``finishes`` is what its ``close`` answers."""
+
+    def __init__(self, *, finishes: bool = True) -> None:
+        """Begin with nothing."""
+        self.published: list[tuple[StepIndex, object]] = []
+        self.closed_within_s: list[float] = []
+        self._finishes = finishes
+
+    def publish(self, index: StepIndex, *, run: object | None) -> None:
+        """Keep the index."""
+        self.published.append((index, run))
+
+    def stats(self) -> dict[str, int]:
+        """Count what was published as logged."""
+        return {"logged": len(self.published)}
+
+    def close(self, timeout_s: float) -> bool:
+        """Note the deadline."""
+        self.closed_within_s.append(timeout_s)
+        return self._finishes
+
+    @property
+    def rows(self) -> list[dict[str, bool | None]]:
+        """What trained, by trajectory id, one mapping per index."""
+        return [{row.id: row.trained for row in index.rows} for index, _ in self.published]
