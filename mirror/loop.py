@@ -12,6 +12,19 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def run_in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on a loop of its own, whether or not the calling thread has a running one."""
+    thread = LoopThread("record-mirror")
+    future = thread.start(coroutine)
+    try:
+        return future.result()
+    except BaseException:  # an interrupt of the caller ends the work too
+        future.cancel()
+        raise
+    finally:
+        thread.close(5)
+
+
 class LoopThread:
     """Runs coroutines for threads that have no loop, or another one.
 

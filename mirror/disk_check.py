@@ -1,0 +1,88 @@
+"""Are the finished records of a directory in the mirror as they are now? Receipts against the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import xxhash
+
+from mirror.judging import Finding, FindingKind
+from mirror.manifest import Manifest
+from mirror.names import parse_name
+from mirror.receipt import Receipt
+from mirror.record import FileState, RecordGoneError, find_kinds, iter_entries, read_record
+from mirror.stores.threads import DaemonThreads
+
+CHUNK_BYTES = 4 << 20
+
+
+async def check_directory(directory: Path, manifest: Manifest) -> AsyncIterator[Finding]:
+    """Yield a finding for each file of a finished record that the mirror does not have as it is on disk.
+
+    A file whose size, change time and inode are those of its receipt is not read; another is hashed.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    threads = DaemonThreads(1, "record-mirror-check")
+    try:
+        kinds = await threads.run(find_kinds, directory)
+        for entry in iter_entries(directory):
+            if entry.kind is not None:
+                continue
+            try:
+                record = read_record(directory, entry.record_id, kinds)
+                receipt = manifest.get(entry.record_id)
+                for state in record.files:
+                    finding = await threads.run(_compare, directory, entry.record_id, state, receipt)
+                    if finding is not None:
+                        yield finding
+            except (RecordGoneError, FileNotFoundError):
+                continue  # deleted while we looked
+    finally:
+        threads.close()
+
+
+def _compare(directory: Path, record_id: str, state: FileState, receipt: Receipt | None) -> Finding | None:
+    parsed = parse_name(state.name)
+    kind = parsed.kind if parsed else None
+    if receipt is None:
+        return Finding(
+            kind=FindingKind.MISSING,
+            name=state.name,
+            record_id=record_id,
+            detail=f"it is in {directory} and was never copied",
+        )
+    known = receipt.file(state.name)
+    if known is None:
+        if kind in receipt.excluded:
+            return None
+        return Finding(
+            kind=FindingKind.MISSING_SIDECAR,
+            name=state.name,
+            record_id=record_id,
+            detail=f"it is in {directory}, and its record was copied without it",
+        )
+    if (known.size, known.ctime_ns, known.inode) == (state.size_bytes, state.ctime_ns, state.inode):
+        return None
+    if known.size == state.size_bytes and _hash(directory / state.name) == known.xxh3_128:
+        return None
+    return Finding(
+        kind=FindingKind.CHANGED,
+        name=state.name,
+        record_id=record_id,
+        detail=f"it was written again in {directory} after it was copied",
+    )
+
+
+def _hash(path: Path) -> str:
+    hasher = xxhash.xxh3_128()
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        while chunk := os.read(descriptor, CHUNK_BYTES):
+            hasher.update(chunk)
+    finally:
+        os.close(descriptor)
+    return hasher.hexdigest()

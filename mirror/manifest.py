@@ -1,0 +1,110 @@
+"""Every newest receipt of a mirror, by record and by file, in little memory however many there are.
+
+Kept in a private SQLite file without a name, which the operating system drops with the process.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from mirror.receipt import Receipt, decode_line, encode_line
+
+_BATCH = 500  # rows a statement; SQLite takes 999 parameters everywhere
+_FILE = "name, id, size, xxh3_128, etag, version_id"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedFile:
+    """One file as the newest receipt of its record says that the store has it."""
+
+    name: str
+    record_id: str
+    size_bytes: int
+    xxh3_128: str
+    etag: str | None
+    version_id: str | None
+
+
+class Manifest:
+    """Filled once or again and again; the newest receipt of an id wins, whatever the order."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._index = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        self._index.execute("PRAGMA synchronous=OFF")
+        self._index.execute("PRAGMA journal_mode=OFF")
+        self._index.execute("CREATE TABLE record (id TEXT PRIMARY KEY, at REAL, line BLOB) WITHOUT ROWID")
+        self._index.execute(
+            "CREATE TABLE file (name TEXT PRIMARY KEY, id TEXT, size INTEGER, xxh3_128 TEXT, etag TEXT, "
+            "version_id TEXT) WITHOUT ROWID"
+        )
+        self._index.execute("CREATE INDEX file_of_record ON file (id)")
+
+    def add(self, receipts: Iterable[Receipt]) -> None:
+        """Take receipts in any order."""
+        remaining = iter(receipts)
+        while batch := list(islice(remaining, _BATCH)):
+            self._add(batch)
+
+    async def read(self, receipts: AsyncIterator[Receipt]) -> set[str]:
+        """Take receipts as they arrive, and return the ids that they speak of."""
+        ids: set[str] = set()
+        batch: list[Receipt] = []
+        async for receipt in receipts:
+            ids.add(receipt.id)
+            batch.append(receipt)
+            if len(batch) == _BATCH:
+                self._add(batch)
+                batch = []
+        self._add(batch)
+        return ids
+
+    def get(self, record_id: str) -> Receipt | None:
+        """Return the newest receipt of a record."""
+        row = self._index.execute("SELECT line FROM record WHERE id = ?", (record_id,)).fetchone()
+        return decode_line(row[0]) if row else None
+
+    def file(self, name: str) -> ExpectedFile | None:
+        """Return what is expected under a file name."""
+        row = self._index.execute(f"SELECT {_FILE} FROM file WHERE name = ?", (name,)).fetchone()  # noqa: S608 - a constant
+        return ExpectedFile(*row) if row else None
+
+    def files(self) -> Iterator[ExpectedFile]:
+        """Yield every expected file, ascending by the UTF-8 bytes of its name."""
+        rows = self._index.execute(f"SELECT {_FILE} FROM file ORDER BY name")  # noqa: S608 - a constant
+        return (ExpectedFile(*row) for row in rows)
+
+    def records(self) -> Iterator[Receipt]:
+        """Yield the newest receipt of every record, in the order of ids."""
+        return (decode_line(row[0]) for row in self._index.execute("SELECT line FROM record ORDER BY id"))
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return int(self._index.execute("SELECT COUNT(*) FROM record").fetchone()[0])
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._index.close()
+
+    def _add(self, batch: list[Receipt]) -> None:
+        best: dict[str, Receipt] = {}
+        for receipt in batch:
+            if receipt.id not in best or receipt.at >= best[receipt.id].at:
+                best[receipt.id] = receipt
+        marks = ",".join("?" * len(best))
+        query = f"SELECT id, at FROM record WHERE id IN ({marks})"  # noqa: S608 - question marks only
+        known: dict[str, float] = dict(self._index.execute(query, list(best)))
+        newer = [receipt for receipt in best.values() if receipt.at >= known.get(receipt.id, float("-inf"))]
+        self._index.execute("BEGIN")
+        self._index.executemany("DELETE FROM file WHERE id = ?", [(r.id,) for r in newer if r.id in known])
+        self._index.executemany(
+            "INSERT OR REPLACE INTO record VALUES (?, ?, ?)", [(r.id, r.at, encode_line(r)) for r in newer]
+        )
+        self._index.executemany(
+            "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?)",
+            [(f.name, r.id, f.size, f.xxh3_128, f.etag, f.version_id) for r in newer for f in r.files],
+        )
+        self._index.execute("COMMIT")

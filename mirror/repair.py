@@ -1,0 +1,258 @@
+"""Mend what a verification found: plan, then apply. Only damage is sent, from the records on disk or a second mirror.
+
+What could not be checked is left alone. A file that is put back gets a new receipt, for the store gave it a new
+identity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import xxhash
+
+from mirror.address import record_host
+from mirror.allowance import Allowance
+from mirror.config import MirrorConfig
+from mirror.connecting import connect
+from mirror.copying import Copier, copy_record
+from mirror.errors import ConfigError, MirrorError, RecordError
+from mirror.judging import Finding, FindingKind
+from mirror.ledger import Ledger
+from mirror.location import parse_location, place_id
+from mirror.loop import run_in_loop
+from mirror.manifest import Manifest
+from mirror.names import document_name, parse_name
+from mirror.receipt import FileReceipt, Receipt, encode_line
+from mirror.record import find_kinds, read_state
+from mirror.reliable import ReliableStore
+from mirror.segments import SegmentReader, SegmentWriter, make_writer_id
+from mirror.store import read_whole
+from mirror.verify import GRACE_S, Progress, Verification, Verifier, VerifyLevel
+
+logger = logging.getLogger(__name__)
+
+MAX_FILE_BYTES = 1 << 30  # of a file that is copied from a second mirror; it is held in memory
+_REPAIRABLE = frozenset(FindingKind) - {FindingKind.UNCHECKED, FindingKind.LOST}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairStep:
+    """One record to mend."""
+
+    record_id: str
+    names: tuple[str, ...]  # of the damaged files
+    directory: Path | None  # where the record lies; None: the second mirror has it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairPlan:
+    """What a repair would do."""
+
+    steps: tuple[RepairStep, ...]
+    hopeless: tuple[Finding, ...]  # no source has them
+    verification: Verification
+
+
+@dataclass(slots=True, kw_only=True)
+class RepairResult:
+    """What a repair did."""
+
+    plan: RepairPlan
+    restored_files: int = 0
+    restored_bytes: int = 0
+    failed: dict[str, str] = field(default_factory=dict)  # record id -> why
+
+
+def plan_repair(
+    verification: Verification,
+    directories: Iterable[Path],
+    has_record: Callable[[Path, str], bool],
+    elsewhere: Manifest | None,
+) -> RepairPlan:
+    """Decide from findings what to send from where; the first directory that has a record is its source."""
+    places = list(directories)
+    damaged: dict[str, list[Finding]] = {}
+    for finding in verification.findings:
+        if finding.kind in _REPAIRABLE:
+            damaged.setdefault(finding.record_id, []).append(finding)
+    steps: list[RepairStep] = []
+    hopeless: list[Finding] = []
+    for record_id, findings in sorted(damaged.items()):
+        directory = next((place for place in places if has_record(place, record_id)), None)
+        if directory is None and (elsewhere is None or elsewhere.get(record_id) is None):
+            hopeless += findings
+            continue
+        names = tuple(finding.name for finding in findings)
+        steps.append(RepairStep(record_id=record_id, names=names, directory=directory))
+    return RepairPlan(steps=tuple(steps), hopeless=tuple(hopeless), verification=verification)
+
+
+def repair(
+    url: str | os.PathLike[str],
+    record_dirs: Iterable[str | os.PathLike[str]] = (),
+    *,
+    source_url: str | os.PathLike[str] | None = None,
+    config: MirrorConfig | None = None,
+    level: VerifyLevel | None = None,
+    confirm: Callable[[RepairPlan], bool] = lambda _plan: True,
+    progress: Progress | None = None,
+    grace_s: float = GRACE_S,
+) -> RepairResult:
+    """Verify a mirror, then put back what is damaged.
+
+    Args:
+        url: the mirror to mend.
+        record_dirs: directories that hold its records.
+        source_url: a second mirror of them, opened with the same settings.
+        config: settings.
+        level: how closely to look for damage.
+        confirm: shown the plan; False leaves everything as it is.
+        progress: called now and then while looking.
+        grace_s: as for ``verify``.
+
+    Raises:
+        StoreError: the mirror could not be verified.
+        ConfigError: a setting is wrong, or no source is given.
+    """
+    settings = config or MirrorConfig()
+    directories = [Path(directory).absolute() for directory in record_dirs]
+    if not directories and source_url is None:
+        raise ConfigError("a repair needs a source: give the record directories, or a second mirror")
+
+    async def work() -> RepairResult:
+        location = parse_location(url)
+        store = connect(location, settings)
+        source = connect(parse_location(source_url), settings) if source_url is not None else None
+        manifest, elsewhere = Manifest(), Manifest() if source else None
+        try:
+            verifier = Verifier(store, manifest, level or VerifyLevel(), settings.workers, progress)
+            verification = await verifier.run(directories, grace_s=grace_s)
+            if source is not None and elsewhere is not None:
+                await elsewhere.read(SegmentReader(source).read())
+            plan = plan_repair(verification, directories, _has_record, elsewhere)
+            result = RepairResult(plan=plan)
+            if plan.steps and confirm(plan):
+                place = place_id(location, settings.storage_options)
+                mender = _Mender(store, source, manifest, elsewhere, place, settings, result)
+                await mender.apply(plan.steps)
+            return result
+        finally:
+            for manifest_or_none in (manifest, elsewhere):
+                if manifest_or_none is not None:
+                    manifest_or_none.close()
+            for store_or_none in (store, source):
+                if store_or_none is not None:
+                    await store_or_none.aclose()
+
+    return run_in_loop(work())
+
+
+class _Mender:
+    """Applies steps, a bounded number at a time."""
+
+    def __init__(
+        self,
+        store: ReliableStore,
+        source: ReliableStore | None,
+        manifest: Manifest,
+        elsewhere: Manifest | None,
+        place: str,
+        config: MirrorConfig,
+        result: RepairResult,
+    ) -> None:
+        self._source = source
+        self._manifest = manifest
+        self._elsewhere = elsewhere
+        self._place = place
+        self._workers = config.workers
+        self._result = result
+        self._copier = Copier(
+            store=store,
+            in_flight=Allowance(config.max_bytes_in_flight),
+            exclude=frozenset(config.exclude),
+            writer=make_writer_id(),
+            host=record_host(None, config.host),
+        )
+        self._segments = SegmentWriter(store, self._copier.writer)
+        self._ledgers: dict[Path, Ledger] = {}
+        self._kinds: dict[Path, set[str]] = {}
+
+    async def apply(self, steps: Iterable[RepairStep]) -> None:
+        """Take every step; a record that cannot be mended is noted, and the next one goes on."""
+        queue = iter(steps)
+
+        async def work() -> None:
+            for step in queue:
+                try:
+                    await self._take(step)
+                except (MirrorError, OSError) as error:
+                    logger.error("could not repair %s: %s", step.record_id, error)  # noqa: TRY400 - the sentence is enough
+                    self._result.failed[step.record_id] = str(error)
+
+        try:
+            await asyncio.gather(*(work() for _ in range(self._workers)))
+            await self._segments.flush()
+        finally:
+            for ledger in self._ledgers.values():
+                ledger.close()
+
+    async def _take(self, step: RepairStep) -> None:
+        if step.directory is None:
+            await self._from_mirror(step)
+        else:
+            await self._from_disk(step, step.directory)
+
+    async def _from_disk(self, step: RepairStep, directory: Path) -> None:
+        if directory not in self._ledgers:
+            self._ledgers[directory] = Ledger(directory, self._place, self._copier.writer)
+            self._kinds[directory] = find_kinds(directory)
+        known = self._manifest.get(step.record_id)
+        intact = None if known is None else _without(known, step.names)
+        copied = await copy_record(
+            self._copier, directory, step.record_id, kinds=self._kinds[directory], previous=intact
+        )
+        ledger = self._ledgers[directory]
+        line, mark = ledger.append(copied.receipt)
+        self._segments.add(line, mark, ledger.mark_sent)
+        self._result.restored_files += copied.sent_files
+        self._result.restored_bytes += copied.sent_bytes
+
+    async def _from_mirror(self, step: RepairStep) -> None:
+        """Copy the damaged files from the second mirror, sidecars first, each against its receipt's hash."""
+        source, wanted = self._source, self._elsewhere.get(step.record_id) if self._elsewhere else None
+        if source is None or wanted is None:
+            raise RecordError(f"no source has {step.record_id}")
+        known = self._manifest.get(step.record_id)
+        files: list[FileReceipt] = []
+        for file in sorted(wanted.files, key=lambda file: file.name == document_name(step.record_id)):
+            kept = known.file(file.name) if known and file.name not in step.names else None
+            if kept is not None and kept.xxh3_128 == file.xxh3_128:
+                files.append(kept)
+                continue
+            async with self._copier.in_flight.take(file.size):
+                data = await source.repeat(lambda name=file.name: read_whole(source, name, max_bytes=MAX_FILE_BYTES))  # type: ignore[misc] # mypy infers no lambda with a default
+                if xxhash.xxh3_128_hexdigest(data) != file.xxh3_128:
+                    raise RecordError(f"{file.name} is damaged in the second mirror too")
+                stored = await self._copier.store.put(file.name, data, file.xxh3_128)
+            files.append(dataclasses.replace(file, etag=stored.etag, version_id=stored.version_id, md5=stored.md5))
+            self._result.restored_files += 1
+            self._result.restored_bytes += file.size
+        receipt = dataclasses.replace(wanted, at=time.time(), writer=self._copier.writer, files=tuple(files))
+        self._segments.add(encode_line(receipt), None, None)
+
+
+def _without(receipt: Receipt, names: Iterable[str]) -> Receipt:
+    damaged = set(names)
+    return dataclasses.replace(receipt, files=tuple(file for file in receipt.files if file.name not in damaged))
+
+
+def _has_record(directory: Path, record_id: str) -> bool:
+    name = document_name(record_id)
+    return parse_name(name) is not None and read_state(directory / name) is not None

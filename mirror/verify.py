@@ -1,0 +1,294 @@
+"""Is the mirror whole? Receipts against the store's listing, hashes as far as asked for, and the records on disk.
+
+Nothing is changed. A file is *present* when its size and the store's identity match its receipt, *intact* when its hash
+does; what could not be checked is said to be so, and is neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import xxhash
+
+from mirror.config import MirrorConfig
+from mirror.connecting import connect
+from mirror.disk_check import check_directory
+from mirror.errors import BadNameError, NotFoundError, StoreError
+from mirror.judging import Finding, FindingKind, Pairing, Standing, judge
+from mirror.location import parse_location
+from mirror.loop import run_in_loop
+from mirror.manifest import ExpectedFile, Manifest
+from mirror.names import check_name, document_name, parse_name
+from mirror.reliable import ReliableStore
+from mirror.segments import SegmentReader
+from mirror.store import ObjectInfo
+
+GRACE_S = 4.0  # a record may be in the mirror this long before its receipt is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyLevel:
+    """How closely to look: a listing always; beyond it, hashes.
+
+    ``read_back``: the share of files, 0 to 1, that are read and hashed; ``ask_store``: ask the store for the hash that
+    it keeps of each file, where it keeps ours.
+    """
+
+    read_back: float = 0.0
+    ask_store: bool = False
+    seed: int = 0  # of the sample
+
+
+@dataclass(slots=True, kw_only=True)
+class Verification:
+    """What a verification found, and how much of the mirror it looked at."""
+
+    records: int = 0  # that have a receipt
+    files: int = 0  # that receipts name
+    size_bytes: int = 0  # of those files
+    present: int = 0  # files whose size and identity are right, and whose hash was not asked for
+    intact: int = 0  # files whose hash is right
+    foreign: int = 0  # objects that are no record's files
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def counts(self) -> Counter[FindingKind]:
+        """How many findings there are of each kind."""
+        return Counter(finding.kind for finding in self.findings)
+
+    @property
+    def damage(self) -> int:
+        """How many findings say that something is wrong."""
+        return sum(finding.kind is not FindingKind.UNCHECKED for finding in self.findings)
+
+    @property
+    def unchecked(self) -> int:
+        """How many files could not be checked."""
+        return len(self.findings) - self.damage
+
+
+Progress = Callable[[Verification], None]
+
+
+def verify(
+    url: str | os.PathLike[str],
+    record_dirs: Iterable[str | os.PathLike[str]] = (),
+    *,
+    config: MirrorConfig | None = None,
+    level: VerifyLevel | None = None,
+    progress: Progress | None = None,
+    grace_s: float = GRACE_S,
+) -> Verification:
+    """Compare a mirror with its receipts and, where given, with the record directories that it is a copy of.
+
+    Args:
+        url: the mirror.
+        record_dirs: directories whose finished records must all be in the mirror.
+        config: settings, of which the storage options, workers, timeout and attempts matter.
+        level: how closely to look.
+        progress: called now and then with what is known so far.
+        grace_s: how long to wait for the receipts of records that are being copied just now, in seconds.
+
+    Raises:
+        StoreError: the store could not be listed, or its receipts not read: nothing is known.
+        OSError: a record directory cannot be read.
+        ConfigError: a setting is wrong.
+    """
+    settings = config or MirrorConfig()
+    directories = [Path(directory).absolute() for directory in record_dirs]
+
+    async def work() -> Verification:
+        store = connect(parse_location(url), settings)
+        manifest = Manifest()
+        try:
+            verifier = Verifier(store, manifest, level or VerifyLevel(), settings.workers, progress)
+            return await verifier.run(directories, grace_s=grace_s)
+        finally:
+            manifest.close()
+            await store.aclose()
+
+    return run_in_loop(work())
+
+
+class Verifier:
+    """One verification of a mirror, on an event loop; the manifest is filled by it."""
+
+    def __init__(
+        self,
+        store: ReliableStore,
+        manifest: Manifest,
+        level: VerifyLevel,
+        workers: int,
+        progress: Progress | None = None,
+    ) -> None:
+        """Read nothing yet."""
+        self._store = store
+        self._manifest = manifest
+        self._level = level
+        self._workers = workers
+        self._progress = progress
+        self._reader = SegmentReader(store)
+        self._result = Verification()
+        self._strays: list[str] = []  # record files that no receipt names
+
+    async def run(self, directories: Iterable[Path] = (), *, grace_s: float = GRACE_S) -> Verification:
+        """Look at everything.
+
+        Raises:
+            StoreError: the store could not be listed, or its receipts not read.
+            OSError: a record directory cannot be read.
+        """
+        result = self._result
+        await self._manifest.read(self._reader.read())
+        await self._compare_all()
+        if (result.findings or self._strays) and grace_s:
+            await asyncio.sleep(grace_s if self._strays else 0)
+        await self._look_again()
+        result.records = len(self._manifest)
+        result.findings += self._judge_strays()
+        for directory in directories:
+            known = {finding.name for finding in result.findings}
+            async for finding in check_directory(directory, self._manifest):
+                if finding.name not in known:
+                    result.findings.append(finding)
+        result.findings.sort(key=lambda finding: finding.name.encode())
+        return result
+
+    async def _compare_all(self) -> None:
+        checks: set[asyncio.Task[None]] = set()
+        try:
+            async for expected, found in self._pairs():
+                if expected is None:
+                    if found is not None:
+                        self._note_stray(found)
+                    continue
+                self._result.files += 1
+                self._result.size_bytes += expected.size_bytes
+                verdict = judge(expected, found)
+                if verdict is Standing.PRESENT and self._wants_hash(expected.name) and found is not None:
+                    while len(checks) >= self._workers:
+                        done, checks = await asyncio.wait(checks, return_when=asyncio.FIRST_COMPLETED)
+                        _raise_first(done)
+                    checks.add(asyncio.create_task(self._check(expected, found)))
+                else:
+                    self._note(verdict)
+            if checks:
+                done, checks = await asyncio.wait(checks)
+                _raise_first(done)
+        finally:
+            for task in checks:
+                task.cancel()
+
+    async def _pairs(self) -> AsyncIterator[tuple[ExpectedFile | None, ObjectInfo | None]]:
+        pairing = Pairing(self._manifest.files())
+        async for page in self._store.list_pages():
+            for pair in pairing.page(found for found in page if "/" not in found.key):  # not receipts, nor indexes
+                yield pair
+            if self._progress:
+                self._progress(self._result)
+        for pair in pairing.rest():
+            yield pair
+
+    def _wants_hash(self, name: str) -> bool:
+        if self._level.ask_store or self._level.read_back >= 1:
+            return True
+        drawn = hashlib.blake2b(f"{self._level.seed}:{name}".encode(), digest_size=8).digest()
+        return int.from_bytes(drawn) < self._level.read_back * 2**64
+
+    async def _check(self, expected: ExpectedFile, found: ObjectInfo) -> None:
+        try:
+            if self._level.ask_store:
+                stated = await self._store.stat(expected.name)
+                digest = stated.xxh3_128 if stated else None
+                if stated is not None and digest is None:
+                    self._note(_unchecked(expected, "the store keeps no xxh3_128 of it"))
+                    return
+                found_now = stated
+            else:
+                digest, found_now = await self._store.repeat(lambda: self._hash(expected.name)), found
+            self._note(judge(expected, found_now, digest))
+        except NotFoundError:
+            self._note(judge(expected, None))
+        except StoreError as error:
+            self._note(_unchecked(expected, str(error)))
+        if self._progress:
+            self._progress(self._result)
+
+    async def _hash(self, name: str) -> str:
+        hasher = xxhash.xxh3_128()
+        async for chunk in self._store.read(name):
+            hasher.update(chunk)
+        return hasher.hexdigest()
+
+    def _note(self, verdict: Finding | Standing) -> None:
+        if verdict is Standing.PRESENT:
+            self._result.present += 1
+        elif verdict is Standing.INTACT:
+            self._result.intact += 1
+        else:
+            assert isinstance(verdict, Finding)  # noqa: S101 - the only other
+            self._result.findings.append(verdict)
+
+    def _note_stray(self, found: ObjectInfo) -> None:
+        try:
+            is_ours = parse_name(check_name(found.key)) is not None
+        except BadNameError:
+            is_ours = False
+        if is_ours:
+            self._strays.append(found.key)
+        else:
+            self._result.foreign += 1
+
+    async def _look_again(self) -> None:
+        """Judge anew what is explained by receipts that were written while we looked."""
+        if not self._result.findings and not self._strays:
+            return
+        changed = await self._manifest.read(self._reader.read())
+        if not changed:
+            return
+        names = {finding.name for finding in self._result.findings if finding.record_id in changed}
+        self._result.findings = [finding for finding in self._result.findings if finding.record_id not in changed]
+        for name in sorted(names | {stray for stray in self._strays if self._manifest.file(stray)}):
+            expected = self._manifest.file(name)
+            if expected is None:
+                continue
+            if name not in names:
+                self._result.files += 1
+                self._result.size_bytes += expected.size_bytes
+            try:
+                self._note(judge(expected, await self._store.stat(name)))
+            except StoreError as error:
+                self._note(_unchecked(expected, str(error)))
+        self._strays = [stray for stray in self._strays if self._manifest.file(stray) is None]
+
+    def _judge_strays(self) -> list[Finding]:
+        there = set(self._strays)
+        findings = []
+        for name in self._strays:
+            parsed = parse_name(name)
+            if parsed is None:
+                continue
+            document = document_name(parsed.record_id)
+            if document in there or self._manifest.file(document) is not None:
+                kind, detail = FindingKind.NO_RECEIPT, "it is in the mirror, and no receipt proves what it should be"
+            else:
+                kind, detail = FindingKind.NO_DOCUMENT, f"it is a sidecar, and {document} is not in the mirror"
+            findings.append(Finding(kind=kind, name=name, record_id=parsed.record_id, detail=detail))
+        return findings
+
+
+def _unchecked(expected: ExpectedFile, reason: str) -> Finding:
+    return Finding(
+        kind=FindingKind.UNCHECKED, name=expected.name, record_id=expected.record_id, detail=f"not checked: {reason}"
+    )
+
+
+def _raise_first(done: Iterable[asyncio.Task[None]]) -> None:
+    for task in done:
+        task.result()
