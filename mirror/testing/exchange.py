@@ -46,7 +46,7 @@ class SeenRequest:
     method: str
     path: str  # with its query
     status: int | None  # what the client was told; None: nothing
-    body_bytes: int  # of the request, as far as it was read
+    body_bytes: int  # of the request, as far as it was passed on
     reply_bytes: int | None  # of the reply's body, as announced; None: not announced or no reply
 
 
@@ -140,6 +140,7 @@ class Exchange:
             self._body_bytes += len(piece)
             match self._action:
                 case Reset(after_bytes=int(limit)) if self._body_bytes >= limit:
+                    self._body_bytes = limit
                     yield piece[: limit - start]
                     raise self._dropped()
                 case FlipRequestBit(at=at):
