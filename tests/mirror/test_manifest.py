@@ -1,0 +1,64 @@
+"""The newest receipt of every record, by record and by file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirror.manifest import Manifest
+from mirror.receipt import FileReceipt, Receipt
+
+
+def receipt(record_id: str, at: float, *kinds: str) -> Receipt:
+    names = [f"{record_id}.{kind}.zst" for kind in (*kinds, "json")]
+    files = tuple(FileReceipt(name=name, size=int(at), xxh3_128="0" * 32) for name in names)
+    return Receipt(id=record_id, at=at, writer="w", host="h", path=f"/r/{names[-1]}", files=files)
+
+
+receipts = st.builds(
+    receipt,
+    st.sampled_from(["a", "b", "a.b", "a-b", "ü"]),
+    st.integers(1, 5).map(float),
+    st.sampled_from(["tokens", "x"]),
+)
+
+
+@given(st.lists(receipts, unique_by=lambda one: (one.id, one.at)), st.randoms())
+def test_the_newest_receipt_wins_in_any_order(written: list[Receipt], random: object) -> None:
+    """Receipts of many writers arrive in no order: the result is the same."""
+    shuffled = list(written)
+    random.shuffle(shuffled)  # type: ignore[attr-defined] # Hypothesis hands out a random.Random
+    newest = {one.id: one for one in sorted(written, key=lambda one: one.at)}
+    manifest = Manifest()
+    manifest.add(shuffled)
+    assert {one.id: one for one in manifest.records()} == newest
+    expected = sorted((file.name for one in newest.values() for file in one.files), key=str.encode)
+    assert [file.name for file in manifest.files()] == expected
+    assert len(manifest) == len(newest)
+    manifest.close()
+
+
+def test_a_rewritten_record_loses_the_files_it_no_longer_has() -> None:
+    """A newer receipt replaces the older one whole."""
+    manifest = Manifest()
+    manifest.add([receipt("a", 1, "tokens"), receipt("b", 1)])
+    manifest.add([receipt("a", 2)])
+    assert [file.name for file in manifest.files()] == ["a.json.zst", "b.json.zst"]
+    assert manifest.file("a.tokens.zst") is None
+    assert manifest.get("a") == receipt("a", 2)
+    manifest.close()
+
+
+def test_more_receipts_than_one_statement_takes() -> None:
+    """Batches do not show."""
+    many = [receipt(f"r{number:05d}", 1) for number in range(1_700)]
+    manifest = Manifest()
+    manifest.add(iter(many))
+    manifest.add([replace(many[3], at=3)])
+    assert len(manifest) == 1_700
+    found = manifest.get("r00003")
+    assert found is not None
+    assert found.at == 3
+    manifest.close()

@@ -1,0 +1,139 @@
+"""Plan, then apply: only what is damaged, from the records or from a second mirror."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mirror import ConfigError, FindingKind, RecordMirror, RepairPlan, Verification, VerifyLevel, repair, verify
+from mirror.judging import Finding
+from mirror.repair import plan_repair
+from mirror.samples import write_corpus
+
+EVERYTHING = VerifyLevel(read_back=1.0)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    directory = tmp_path / "records"
+    directory.mkdir()
+    write_corpus(directory, profile="tiny", count=20, seed=1)
+    return directory
+
+
+def copy(records: Path, mirror: Path) -> Path:
+    with RecordMirror(mirror) as copier:
+        copier.scan(records)
+        assert copier.flush(30)
+    return mirror
+
+
+@pytest.fixture
+def mirror(records: Path, tmp_path: Path) -> Path:
+    return copy(records, tmp_path / "mirror")
+
+
+def damage(mirror: Path) -> set[str]:
+    files = sorted(mirror.glob("*.zst"))
+    files[0].unlink()
+    files[5].write_bytes(b"short")
+    data = bytearray(files[10].read_bytes())
+    data[3] ^= 1
+    files[10].write_bytes(data)
+    return {files[0].name, files[5].name, files[10].name}
+
+
+def is_whole(mirror: Path, *records: Path) -> bool:
+    return not verify(mirror, records, level=EVERYTHING, grace_s=0).findings
+
+
+def test_what_is_damaged_is_put_back_and_nothing_else(mirror: Path, records: Path) -> None:
+    """Every other file keeps its time of writing; a second repair finds nothing to do."""
+    damaged = damage(mirror)
+    before = {path.name: path.stat().st_mtime_ns for path in mirror.glob("*.zst") if path.name not in damaged}
+    result = repair(mirror, [records], level=EVERYTHING, grace_s=0)
+    assert (result.restored_files, result.failed, result.plan.hopeless) == (3, {}, ())
+    assert {name for step in result.plan.steps for name in step.names} == damaged
+    assert {name: (mirror / name).stat().st_mtime_ns for name in before} == before
+    assert is_whole(mirror, records)
+    again = repair(mirror, [records], level=EVERYTHING, grace_s=0)
+    assert (again.restored_files, again.plan.steps) == (0, ())
+
+
+def test_a_plan_that_is_not_confirmed_changes_nothing(mirror: Path, records: Path) -> None:
+    """The plan is shown first."""
+    damaged = damage(mirror)
+    shown: list[RepairPlan] = []
+
+    def refuse(plan: RepairPlan) -> bool:
+        shown.append(plan)
+        return False
+
+    result = repair(mirror, [records], level=EVERYTHING, confirm=refuse, grace_s=0)
+    assert result.restored_files == 0
+    assert {name for step in shown[0].steps for name in step.names} == damaged
+    assert not is_whole(mirror)
+
+
+def test_from_a_second_mirror(mirror: Path, records: Path, tmp_path: Path) -> None:
+    """Where the records are gone, another copy of them is as good."""
+    second = copy(records, tmp_path / "second")
+    shutil.rmtree(records)
+    damage(mirror)
+    result = repair(mirror, source_url=second, level=EVERYTHING, grace_s=0)
+    assert (result.restored_files, result.failed) == (3, {})
+    assert is_whole(mirror)
+
+
+def test_a_second_mirror_that_is_damaged_too_is_not_copied(mirror: Path, records: Path, tmp_path: Path) -> None:
+    """Each file is hashed before it is sent; the others are restored all the same."""
+    second = copy(records, tmp_path / "second")
+    missing, *_ = sorted(damage(mirror))
+    (second / missing).write_bytes(b"x" * (second / missing).stat().st_size)
+    result = repair(mirror, source_url=second, level=EVERYTHING, grace_s=0)
+    assert result.restored_files == 2
+    assert len(result.failed) == 1
+    assert "damaged in the second mirror" in next(iter(result.failed.values()))
+
+
+def test_what_no_source_has_is_said(mirror: Path, tmp_path: Path) -> None:
+    """A repair that cannot help names what it cannot help."""
+    damaged = damage(mirror)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    result = repair(mirror, [empty], level=EVERYTHING, grace_s=0)
+    assert {finding.name for finding in result.plan.hopeless} == damaged
+    assert result.restored_files == 0
+
+
+def test_records_without_receipts_get_them(mirror: Path, records: Path) -> None:
+    """Files that landed without a receipt are sent again, for nothing else proves what they should be."""
+    shutil.rmtree(mirror / "_receipts")
+    result = repair(mirror, [records], level=EVERYTHING, grace_s=0)
+    assert result.restored_files == 40
+    assert is_whole(mirror, records)
+
+
+def test_a_repair_is_remembered_beside_the_records(mirror: Path, records: Path) -> None:
+    """The next copy of the directory sends nothing."""
+    damage(mirror)
+    repair(mirror, [records], level=EVERYTHING, grace_s=0)
+    with RecordMirror(mirror) as copier:
+        copier.scan(records)
+        assert copier.flush(30)
+        assert copier.stats()["files"] == 0
+
+
+def test_a_repair_needs_a_source(mirror: Path) -> None:
+    """Without records or a second mirror there is nothing to mend with."""
+    with pytest.raises(ConfigError, match="needs a source"):
+        repair(mirror)
+
+
+def test_what_could_not_be_checked_is_never_sent() -> None:
+    """A plan holds damage alone."""
+    unchecked = Finding(kind=FindingKind.UNCHECKED, name="a.json.zst", record_id="a", detail="")
+    plan = plan_repair(Verification(findings=[unchecked]), [Path("/r")], lambda _path, _id: True, None)
+    assert (plan.steps, plan.hopeless) == ((), ())
