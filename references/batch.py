@@ -77,6 +77,15 @@ def read_batch(trajectory_ids: Iterable[object], loss_masks: Sized | None = None
     return batch
 
 
+def count_unlogged(batch: Batch, entries: Iterable[Entry]) -> int:
+    """Count what the batch names and no generator logged."""
+    logged = list(entries)
+    unlogged = len(batch.by_key.keys() - {entry.key for entry in logged})
+    if batch.by_record:
+        unlogged += len(batch.by_record.keys() - {entry.id for entry in logged})
+    return unlogged
+
+
 def part_of_lone(entry: Entry, batch: Batch) -> Part:
     """Decide what a sample has to do with a batch that is the only one of its key and was never retried."""
     return batch.by_record.get(entry.id) or batch.by_key.get(entry.key, Part.ABSENT)

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from references import plain
-from references.batch import read_batch
+from references.batch import count_unlogged, read_batch
 from references.errors import BatchError, ConfigError, StepError
 from references.rows import build_index
 from references.run_index import PHASES, Phase
@@ -78,7 +78,7 @@ class StepIndexer:
         self._keep_steps = keep_steps
         self._publisher = publisher or _wandb_publisher(self._settings)
         self._run_id = ""
-        self._counts = {"discarded": 0, "expired": 0}
+        self._counts = {"discarded": 0, "expired": 0, "unlogged": 0}
 
     def step_start(self) -> None:
         """Begin a training step: what an earlier one left behind belongs to a batch that was dropped.
@@ -113,7 +113,9 @@ class StepIndexer:
             self._records.take("train")
             return
         batch = None if trajectory_ids is None else read_batch(trajectory_ids, loss_masks)
-        self._publish("train", step, self._take(batch), batch, run)
+        entries = self._take(batch)
+        self._count_unlogged(step, batch, entries)
+        self._publish("train", step, entries, batch, run)
 
     def eval_end(self, step: int | None, *, run: object | None = None) -> None:
         """End an evaluation: index it if the phase is enabled.
@@ -146,7 +148,11 @@ class StepIndexer:
         return self._publisher.close(self._settings.shutdown_timeout_s if timeout is None else timeout)
 
     def stats(self) -> dict[str, int]:
-        """Return the publisher's counts, and how many entries were ``discarded`` and ``expired``."""
+        """Return the publisher's counts and our own.
+
+        ``discarded`` entries belong to a batch that the trainer dropped, ``expired`` ones were in no batch for too
+        long, ``unlogged`` is what batches named and no generator had logged.
+        """
         return {**self._publisher.stats(), **self._counts}
 
     def _discard(self) -> None:
@@ -170,6 +176,16 @@ class StepIndexer:
                 "%d attempts were in no batch for %d steps: they are in no step index", expired, self._keep_steps
             )
         return entries
+
+    def _count_unlogged(self, step: int | None, batch: Batch | None, entries: list[Entry]) -> None:
+        unlogged = count_unlogged(batch, entries) if batch else 0
+        self._counts["unlogged"] += unlogged
+        if unlogged:
+            logger.warning(
+                "the batch of step %s names %d samples that no generator logged: they are in no step index",
+                step,
+                unlogged,
+            )
 
     def _publish(self, phase: Phase, step: int | None, entries: list[Entry], batch: Batch | None, run: object) -> None:
         number = _checked_step(phase, step)

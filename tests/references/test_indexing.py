@@ -62,7 +62,7 @@ def test_a_dropped_batch_is_in_no_step_and_counted() -> None:
     ids = training.rollout("kept")
     training.indexer.step_end(1, trajectory_ids=ids, loss_masks=[[1]])
     assert training.publisher.rows == [{"tr_kept": True}]
-    assert training.indexer.stats() == {"logged": 1, "discarded": 2, "expired": 0}
+    assert training.indexer.stats() == {"logged": 1, "discarded": 2, "expired": 0, "unlogged": 0}
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,15 @@ def test_a_step_that_generated_nothing_is_not_indexed() -> None:
     training = _Training()
     training.indexer.step_end(1)
     assert training.publisher.published == []
+
+
+def test_what_the_batch_has_and_the_log_has_not_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """A trainer whose ids are not the generator's is noticed, since nothing of its batch is found."""
+    training = _Training()
+    training.rollout("a")
+    training.indexer.step_end(7, trajectory_ids=[("a", 0), ("b", 0), ("b", 0), "tr_c"], loss_masks=[[1]] * 4)
+    assert training.indexer.stats()["unlogged"] == 2
+    assert "step 7 names 2 samples that no generator logged" in caplog.text
 
 
 def test_a_mistake_in_the_batch_raises_into_the_step() -> None:
