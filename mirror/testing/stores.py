@@ -16,7 +16,6 @@ from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Store, Stored
 from mirror.testing.faults import Match, every_request
 
-
 WAIT_S = 30.0  # for a moment that a test waits for; only a failing test gets there
 
 
