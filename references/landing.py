@@ -1,0 +1,119 @@
+"""What of a step's records has landed in the mirror: a reference for every file with a receipt, a mark on the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import msgspec
+
+from mirror.errors import ConfigError
+from mirror.location import Location, parse_location
+from mirror.receipt import Receipt
+from references.codec import encode
+from references.reference import FOLDER, Reference, reference_to
+from references.run_index import Phase, Row, StepIndex
+
+
+class Receipts(Protocol):
+    """Where the receipts of the mirror are read. Called on a background thread, one call at a time; may block."""
+
+    def find(self, record_ids: Collection[str]) -> Mapping[str, Receipt]:
+        """Return the newest receipt of each of these records that has one; may raise anything."""
+        ...
+
+
+class IndexStore(Protocol):
+    """Where the mirror keeps the step indexes. Called on a background thread, one call at a time; may block."""
+
+    def write(self, phase: Phase, step: int, data: bytes) -> None:
+        """Write ``index/<phase>/step-<step>.json``, in place of what was there; may raise anything."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """What a version of a step refers to, and what it still lacks.
+
+    Attributes:
+        references: no two with the same path, in the order of the rows.
+        pending: the records that a mirror was promised for and that have no receipt yet.
+        unlinked: how many mirrored files W&B could not follow a reference to.
+    """
+
+    references: tuple[Reference, ...]
+    pending: frozenset[str]
+    unlinked: int
+
+
+class PendingRow(Row, frozen=True, kw_only=True, gc=False):
+    """A row whose record had no receipt yet when the step was logged."""
+
+    pending: bool = True
+
+
+def mirrored_ids(index: StepIndex) -> list[str]:
+    """Return the ids of the records that are, or will be, in the mirror."""
+    return [row.id for row in index.rows if row.record is not None and row.record.mirror is not None]
+
+
+def land(index: StepIndex, receipts: Mapping[str, Receipt]) -> Landing:
+    """Make the references of a step from the receipts that are there."""
+    pending: set[str] = set()
+    references: dict[str, Reference] = {}
+    unlinked = 0
+    folders: dict[str, Location | None] = {}
+    for row in index.rows:
+        if row.record is None or row.record.mirror is None:
+            continue
+        receipt = receipts.get(row.id)
+        if receipt is None:
+            pending.add(row.id)
+            continue
+        folder = row.record.mirror.rpartition("/")[0]
+        if folder not in folders:
+            folders[folder] = _location(folder)
+        mirror = folders[folder]
+        for file in receipt.files:
+            reference = reference_to(file, mirror) if mirror else None
+            if reference is None:
+                unlinked += 1
+            else:
+                _add(references, reference)
+    return Landing(references=tuple(references.values()), pending=frozenset(pending), unlinked=unlinked)
+
+
+def step_json(index: StepIndex, pending: Collection[str]) -> bytes:
+    """Return the bytes of ``step.json`` as they are logged: with ``"pending": true`` in the rows of these records."""
+    if not pending:
+        return encode(index)
+    rows = tuple(_marked(row) if row.id in pending and row.record is not None else row for row in index.rows)
+    return encode(msgspec.structs.replace(index, rows=rows))
+
+
+def _marked(row: Row) -> PendingRow:
+    return PendingRow(**{name: getattr(row, name) for name in Row.__struct_fields__})
+
+
+def _location(folder: str) -> Location | None:
+    try:
+        return parse_location(folder)
+    except ConfigError:
+        return None  # a row may say anything
+
+
+def _add(references: dict[str, Reference], reference: Reference) -> None:
+    """Add one; another file of the same name goes into a numbered folder, the same file again is left out."""
+    for path in _paths(reference.path):
+        known = references.setdefault(path, replace(reference, path=path))
+        if known.uri == reference.uri:
+            return
+
+
+def _paths(path: str) -> Iterator[str]:
+    yield path
+    number = 2
+    while True:
+        yield f"{FOLDER}/{number}/{path.removeprefix(FOLDER + '/')}"
+        number += 1

@@ -1,0 +1,115 @@
+"""The steps that this process took over and W&B does not have: on disk, and set aside where nothing can be done now."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from references.codec import decode, encode
+from references.errors import IndexFormatError
+from references.series import Work
+from references.spool import Spool, SpoolError, StepKey, content_hash
+
+logger = logging.getLogger(__name__)
+
+
+class Shelf:
+    """Used by one thread. ``parked`` waits for an active run, ``later`` until W&B is seen to work."""
+
+    def __init__(self, spool: Spool) -> None:
+        """Begin with nothing set aside; what is in the spool already belongs to other processes."""
+        self._spool = spool
+        self._unlogged: dict[StepKey, str] = {}
+        self.parked: dict[StepKey, Work] = {}
+        self.later: dict[StepKey, Work] = {}
+
+    def __len__(self) -> int:
+        """Count what is in the spool, of all processes."""
+        return len(self._spool)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether W&B, or the client of an offline run, has everything that was taken over."""
+        return not self._unlogged
+
+    def save(self, key: StepKey, data: bytes, wait_until: float) -> Work:
+        """Make a step durable; what the disk does not take is logged from memory."""
+        try:
+            self._spool.put(key, data)
+        except SpoolError as error:
+            logger.error("%s step %d is not in the spool, and lost if W&B fails too: %s", key.phase, key.step, error)  # noqa: TRY400 - the sentence says all
+        content = content_hash(data)
+        self._unlogged[key] = content
+        return Work(key=key, content=content, data=data, wait_until=wait_until)
+
+    def load(self, work: Work) -> bytes | None:
+        """Return a step's bytes; None when they are gone, since another process logged them or a newer content came."""
+        if work.data is None:
+            data = self._read(work)
+            work.data = data if data is not None and content_hash(data) == work.content else None
+        return work.data
+
+    def logged(self, work: Work) -> None:
+        """Hear that W&B has it."""
+        if self._unlogged.get(work.key) == work.content:
+            del self._unlogged[work.key]
+
+    def remove(self, work: Work) -> None:
+        """Take a step that needs nothing more from the spool."""
+        self._spool.remove(work.key, work.content)
+
+    def discard(self, key: StepKey) -> int:
+        """Drop an older content of a step, and return how many there were."""
+        return sum(held.pop(key, None) is not None for held in (self.parked, self.later))
+
+    def park(self, work: Work) -> None:
+        """Set aside until there is a run."""
+        self._release(work)
+        self.parked[work.key] = work
+
+    def unpark(self, run_id: str) -> None:
+        """Hear that this run is active: what waited for it, or for any, can be logged."""
+        for work in [work for work in self.parked.values() if work.key.run in {"", run_id}]:
+            del self.parked[work.key]
+            if not work.key.run and not self._adopt(work, run_id):
+                continue
+            self.later[work.key] = work
+
+    def postpone(self, work: Work) -> None:
+        """Set aside until W&B is seen to work; the second time for good, so that the spool alone keeps it."""
+        self._release(work)
+        if not work.had_second_chance:
+            work.had_second_chance = True
+            work.tries = 0
+            self.later[work.key] = work
+
+    def _release(self, work: Work) -> None:
+        """Let the spool alone hold the bytes, if it has them: memory is for what is logged next."""
+        data, work.data = work.data, None
+        work.data = data if self.load(work) is None else None
+
+    def _read(self, work: Work) -> bytes | None:
+        try:
+            return self._spool.get(work.key)
+        except SpoolError as error:
+            logger.warning("%s", error)
+            return None
+
+    def _adopt(self, work: Work, run_id: str) -> bool:
+        """Give a step that had no run to this one."""
+        data = self.load(work)
+        try:
+            index = decode(data) if data is not None else None
+        except IndexFormatError as error:
+            logger.warning("the spool's %s step %d is not logged: %s", work.key.phase, work.key.step, error)
+            index = None
+        if index is None or data is None:
+            return False
+        without_run = (work.key, work.content)
+        adopted = encode(msgspec.structs.replace(index, run=run_id))
+        named = self.save(StepKey(run_id, work.key.phase, work.key.step), adopted, work.wait_until)
+        self._unlogged.pop(work.key, None)
+        work.key, work.content, work.data = named.key, named.content, adopted
+        self._spool.remove(*without_run)
+        return True
