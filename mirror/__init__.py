@@ -5,6 +5,7 @@ from mirror.config import MirrorConfig
 from mirror.errors import ConfigError, MirrorError, RecordError, StoreError
 from mirror.judging import Finding, FindingKind
 from mirror.repair import RepairPlan, RepairResult, repair
+from mirror.settings import ServerSettings
 from mirror.verify import Verification, VerifyLevel, verify
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "RecordMirror",
     "RepairPlan",
     "RepairResult",
+    "ServerSettings",
     "StoreError",
     "Verification",
     "VerifyLevel",

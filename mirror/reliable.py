@@ -55,15 +55,21 @@ class ReliableStore:
         limiter: Limiter,
         breaker: Breaker,
         probe: Callable[[], Awaitable[None]] | None = None,
+        essential: str | None = None,
         patient: bool = False,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Wrap ``store``; ``probe`` writes something harmless to tell one refused file from a refusing store."""
+        """Wrap ``store``.
+
+        ``probe`` writes something harmless, to tell one refused file from a store that refuses all; keys that begin with
+        ``essential`` need none, for without them nothing else is of use.
+        """
         self.counts = CallCounts()
         self._store = store
         self._policy = policy
         self._limiter = limiter
         self._breaker = breaker
+        self._essential = essential
         self.probe = probe  # may be set later, before the first call
         self._patient = patient
         self._sleep = sleep
@@ -222,6 +228,8 @@ class ReliableStore:
         if self.probe is None:
             raise error
         try:
+            if self._essential and error.key.startswith(self._essential):
+                raise error  # noqa: TRY301 - the refusal that a probe would meet
             await self._bounded("probe", "", self.probe, self._policy.timeout_s)
         except (AccessDeniedError, StoreRefusedError) as refusal:
             self._breaker.failed(refusal, refused=True)

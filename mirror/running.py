@@ -18,6 +18,7 @@ from mirror.location import Location
 from mirror.loop import LoopThread
 from mirror.reliable import ReliableStore
 from mirror.retry import RetryPolicy
+from mirror.segments import PREFIX as RECEIPTS
 from mirror.segments import make_writer_id
 from mirror.stores.opening import open_store
 
@@ -89,7 +90,9 @@ async def _assemble(plan: Plan, backlog: Backlog, kinds: Kinds) -> tuple[Engine,
     )
     breaker = Breaker(plan.location.base)
     policy = RetryPolicy(attempts=config.attempts, backoff_s=config.backoff_s, timeout_s=config.timeout_s)
-    store = ReliableStore(raw_store, policy, limiter=Limiter(config.workers), breaker=breaker, patient=True)
+    store = ReliableStore(
+        raw_store, policy, limiter=Limiter(config.workers), breaker=breaker, essential=RECEIPTS, patient=True
+    )
     copier = Copier(
         store=store,
         in_flight=Allowance(config.max_bytes_in_flight),
