@@ -90,7 +90,7 @@ class RecordMirror:
     @property
     def url(self) -> str:
         """The mirror's URL, without credentials."""
-        return self._plan.location.base
+        return self._plan.location.shown
 
     def start(self) -> None:
         """Start the thread, and find out whether the mirror can be written: reported by the log and by ``stats``."""

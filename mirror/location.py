@@ -14,11 +14,15 @@ from mirror.redact import redact_url
 
 S3_PROTOCOLS = frozenset({"s3", "s3a"})
 GCS_PROTOCOLS = frozenset({"gs", "gcs"})
+# What stands before the @ of an Azure URL is the container.
+CONTAINER_PROTOCOLS = frozenset({"abfs", "abfss", "az", "adl", "wasb", "wasbs"})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
+_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/[^/]")
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "gs": ("STORAGE_EMULATOR_HOST",),
 }
+_WHERE = ("account_host", "account_name", "host", "port")  # options of other stores that say which one it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,11 @@ class Location:
     def uri(self, key: str) -> str:
         """Return the URI of a file below the mirror, as a reference or a record's ``mirror`` names it."""
         return f"{self.base}/{key}"
+
+    @property
+    def shown(self) -> str:
+        """The URL as a log or a page shows it: what looks like a signature is blanked."""
+        return redact_url(self.base)
 
     @property
     def directory(self) -> Path | None:
@@ -55,32 +64,42 @@ def parse_location(url: str | os.PathLike[str]) -> Location:
         raise ConfigError(
             f"the mirror's URL {text!r} names nothing: give s3://bucket/prefix, gs://bucket/prefix or a path"
         )
+    shown = redact_url(text)
     match = _SCHEME.fullmatch(text)
     if match is None:
+        if "://" in text or _ONE_SLASH.match(text):
+            raise ConfigError(f"the mirror's URL {shown!r} is neither protocol://place nor a path: name the store alone")
         return _directory(text)
     protocol, rest = match[1].lower(), match[2]
-    if "::" in match[1] or re.search(r"::[A-Za-z0-9+.\-]+://", rest):
-        raise ConfigError(f"the mirror's URL {redact_url(text)} chains protocols: name the store alone")
+    if re.search(r"::[A-Za-z0-9+.\-]+://", rest):
+        raise ConfigError(f"the mirror's URL {shown!r} chains protocols: name the store alone")
     if protocol in {"file", "local"}:
-        return _directory(rest if rest.startswith("/") else f"/{rest.partition('/')[2]}")
+        host, slash, path = rest.partition("/")
+        if host not in {"", "localhost"} or not slash:
+            raise ConfigError(f"the mirror's URL {shown!r} names a host: write file:///{rest}, or the path alone")
+        return _directory(f"/{path}")
     protocol = "s3" if protocol in S3_PROTOCOLS else "gs" if protocol in GCS_PROTOCOLS else protocol
     root = re.sub("/+$", "", rest)
-    if protocol in {"s3", "gs"} and not root.partition("/")[0]:
-        raise ConfigError(f"the mirror's URL {redact_url(text)} names no bucket: write {protocol}://bucket/prefix")
-    shown = root.rpartition("@")[2] if protocol not in {"s3", "gs"} else root
-    return Location(protocol=protocol, root=root, base=f"{protocol}://{shown}")
+    place, slash, path = root.partition("/")
+    if protocol in {"s3", "gs"} and not place:
+        raise ConfigError(f"the mirror's URL {shown!r} names no bucket: write {protocol}://bucket/prefix")
+    if protocol in {"s3", "gs"} and "@" in place:
+        raise ConfigError(f"the mirror's URL {shown!r} holds credentials: give them as storage_options")
+    public = place if protocol in CONTAINER_PROTOCOLS else place.rpartition("@")[2]
+    return Location(protocol=protocol, root=root, base=f"{protocol}://{public}{slash}{path}")
 
 
 def place_id(location: Location, options: Mapping[str, object]) -> str:
     """Name a mirror for what is kept beside the records: readable, and distinct for distinct places.
 
-    The same URL at another endpoint is another place.
+    The same URL at another endpoint, or in another account, is another place.
     """
     client = options.get("client_kwargs")
     named = [options.get("endpoint_url"), client.get("endpoint_url") if isinstance(client, Mapping) else None]
     named += [os.environ.get(name) for name in _ENDPOINTS.get(location.protocol, ())]
     endpoint = next((str(value).rstrip("/") for value in named if value), "")
-    digest = hashlib.sha256(f"{location.base}\n{endpoint}".encode()).hexdigest()[:12]
+    where = "".join(f"\n{name}={options[name]}" for name in _WHERE if options.get(name))
+    digest = hashlib.sha256(f"{location.base}\n{endpoint}{where}".encode()).hexdigest()[:12]
     readable = re.sub(r"[^A-Za-z0-9]+", "-", location.base).strip("-")[:60]
     return f"{readable}-{digest}"
 

@@ -88,7 +88,7 @@ async def _assemble(plan: Plan, backlog: Backlog, kinds: Kinds) -> tuple[Engine,
         fsync=config.fsync,
         upload_checksum=config.upload_checksum,
     )
-    breaker = Breaker(plan.location.base)
+    breaker = Breaker(plan.location.shown)
     policy = RetryPolicy(attempts=config.attempts, backoff_s=config.backoff_s, timeout_s=config.timeout_s)
     store = ReliableStore(
         raw_store, policy, limiter=Limiter(config.workers), breaker=breaker, essential=RECEIPTS, patient=True
