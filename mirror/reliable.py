@@ -61,8 +61,8 @@ class ReliableStore:
     ) -> None:
         """Wrap ``store``.
 
-        ``probe`` writes something harmless, to tell one refused file from a store that refuses all; keys that begin with
-        ``essential`` need none, for without them nothing else is of use.
+        ``probe`` writes something harmless, to tell one refused file from a store that refuses all; keys that begin
+        with ``essential`` need none, for without them nothing else is of use.
         """
         self.counts = CallCounts()
         self._store = store
@@ -229,7 +229,7 @@ class ReliableStore:
             raise error
         try:
             if self._essential and error.key.startswith(self._essential):
-                raise error  # noqa: TRY301 - the refusal that a probe would meet
+                raise error
             await self._bounded("probe", "", self.probe, self._policy.timeout_s)
         except (AccessDeniedError, StoreRefusedError) as refusal:
             self._breaker.failed(refusal, refused=True)

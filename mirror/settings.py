@@ -32,7 +32,7 @@ class ServerSettings:
         """Check a run's settings.
 
         Raises:
-            ConfigError: a mirror without a record directory, options without a mirror, or what ``RecordMirror`` refuses.
+            ConfigError: a mirror without a record directory, options without a mirror, or what a mirror refuses.
         """
         config = MirrorConfig.from_mapping(record_mirror_config).as_mapping()
         if record_mirror is not None:
