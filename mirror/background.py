@@ -7,16 +7,17 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
 from mirror.address import record_host
-from mirror.backlog import Added, Backlog
+from mirror.backlog import Added, Backlog, Left
 from mirror.config import MirrorConfig, MirrorOptions
 from mirror.kinds import Kinds
 from mirror.location import parse_location, place_id
+from mirror.looking import Looked
 from mirror.names import document_name
 from mirror.record import RecordGoneError, read_record
 from mirror.running import Plan, Running
@@ -108,14 +109,21 @@ class RecordMirror:
         (self._running or self._started()).wake()
         return added is not Added.FULL
 
-    def scan(self, record_dir: str | os.PathLike[str]) -> None:
+    def scan(self, record_dir: str | os.PathLike[str], *, include: Collection[str] = ()) -> Looked:
         """Have every finished record of a directory copied that is not in the mirror; returns when all are queued.
+
+        Args:
+            record_dir: the record directory.
+            include: shell patterns such as ``tr_a*``: only records whose id matches one are looked for.
+
+        Returns:
+            How many records and files were found to be in the mirror already.
 
         Raises:
             OSError: the directory cannot be read.
         """
         running = self._running or self._started()
-        running.thread.start(running.engine.look_at(self._directory(record_dir))).result()
+        return running.thread.start(running.engine.look_at(self._directory(record_dir), include)).result()
 
     def locate(self, record_dir: str | os.PathLike[str], record_id: str, *, host: str | None = None) -> RecordLocation:
         """Say where a record is and will be, at once.
@@ -163,12 +171,18 @@ class RecordMirror:
             "retried": calls.retried if calls else 0,
             "files": engine.totals.sent_files if engine else 0,
             "bytes": engine.totals.sent_bytes if engine else 0,
+            "kept_files": engine.totals.kept_files if engine else 0,
             "unchanged": engine.totals.unchanged if engine else 0,
             "lag_s": max(0.0, time.time() - counts.oldest) if counts.oldest is not None else 0.0,
             "breaker": breaker.state.value if breaker else "closed",
             "breaker_reason": breaker.reason if breaker else None,
             "last_error": (engine.totals.last_error if engine else None) or (calls.last_error if calls else None),
         }
+
+    def left(self) -> list[Left]:
+        """Return the records that were handed over and are not in the mirror, as far as they have a name here."""
+        given_up = self._running.engine.given_up() if self._running else []
+        return [*given_up, *self._backlog.left()]
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until every record handed over so far, and its receipt, is in the mirror.

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 
@@ -66,6 +67,15 @@ class Counts:
     late: int
     pending: int
     oldest: float | None  # Unix seconds of the oldest record that is not in the mirror
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A record that was handed over and is not in the mirror."""
+
+    directory: Path
+    record_id: str
+    reason: str | None  # why it was given up; None: it is late, and copied when it is found again on disk
 
 
 class Backlog:
@@ -220,13 +230,19 @@ class Backlog:
     def names(self, limit: int) -> list[str]:
         """Return ids of records that are not in the mirror, at most so many."""
         with self._lock:
-            return [record_id for record_id, _ in zip(self._ids(), range(limit), strict=False)]
+            return [left.record_id for left in islice(self._left(), limit)]
 
-    def _ids(self) -> Iterator[str]:
+    def left(self) -> list[Left]:
+        """Return what is pending or late, as far as it has a name."""
+        with self._lock:
+            return list(self._left())
+
+    def _left(self) -> Iterator[Left]:
         for job in self._jobs.values():
-            yield job.record_id
-        for late in self._late.values():
-            yield from late.ids
+            yield Left(job.directory, job.record_id, None)
+        for directory, late in self._late.items():
+            for record_id in late.ids:
+                yield Left(directory, record_id, None)
 
     def _add(self, directory: Path, record_id: str, count: int, since: float) -> Added:
         if self._closed:

@@ -10,17 +10,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mirror.backlog import Added, Backlog, Job, Outcome
+from mirror.backlog import Added, Backlog, Job, Left, Outcome
 from mirror.breaker import Breaker, BreakerState
 from mirror.copying import Copier, copy_record
 from mirror.errors import FileRefusedError, RecordChangedError, RecordError, StoreError, StoreRefusedError
 from mirror.kinds import Kinds
 from mirror.ledger import Ledger
-from mirror.looking import Chunk, Uncopied, look
+from mirror.looking import Chunk, Looked, Uncopied, every_id, look, matcher
 from mirror.names import document_name
 from mirror.record import FileState, RecordGoneError, read_state
 from mirror.reliable import ReliableStore
@@ -42,6 +42,7 @@ class Totals:
 
     sent_files: int = 0
     sent_bytes: int = 0
+    kept_files: int = 0  # files of copied records that were in the mirror already
     unchanged: int = 0  # records that a look found to be in the mirror already
     lost: int = 0  # records whose local file was gone before it was copied
     last_error: str | None = None
@@ -54,6 +55,15 @@ class _Directory:
     ledger: Ledger
     ready: asyncio.Future[None]
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    wanted: Callable[[str], bool] = every_id  # the ids that looks are for
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenUp:
+    """A record that is not tried again before its document changes."""
+
+    document: FileState | None
+    reason: str
 
 
 class Engine:
@@ -87,7 +97,7 @@ class Engine:
         self._segments = SegmentWriter(store, copier.writer)
         self._threads = DaemonThreads(4, "record-mirror-disk")
         self._directories: dict[Path, _Directory] = {}
-        self._given_up: dict[tuple[Path, str], FileState | None] = {}
+        self._given_up: dict[tuple[Path, str], _GivenUp] = {}
         self._copies: set[asyncio.Task[None]] = set()
         self._looks: dict[Path, asyncio.Task[None]] = {}
         self._idle = asyncio.Event()
@@ -155,21 +165,31 @@ class Engine:
         self._threads.close()
         await self._store.aclose()
 
-    async def look_at(self, path: Path) -> None:
+    def given_up(self) -> list[Left]:
+        """Return the records that are not tried again before they change; any thread may ask."""
+        return [Left(path, record_id, known.reason) for (path, record_id), known in list(self._given_up.items())]
+
+    async def look_at(self, path: Path, include: Collection[str] | None = None) -> Looked:
         """Offer every record of a directory that is not in the mirror, waiting for room where the backlog is full.
+
+        ``include``: shell patterns of the ids that this look and later ones are for; None: as before.
 
         Raises:
             OSError: the directory cannot be read.
         """
         directory = self._directories.get(path) or await self._open(path)
         await asyncio.shield(directory.ready)
+        records = files = 0
         async with directory.looking:
+            if include is not None:
+                directory.wanted = matcher(include)
             await self._read_receipts(directory)
             late_ids, late_unnamed = self._backlog.looking(path)
             seen: set[str] = set()
-            async for chunk in self._chunks(look(path, directory.ledger, self._copier.exclude)):
+            async for chunk in self._chunks(look(path, directory.ledger, self._copier.exclude, directory.wanted)):
                 self._kinds.learn(path, set(chunk.kinds))
-                self.totals.unchanged += chunk.documents - len(chunk.uncopied)
+                records += chunk.documents - len(chunk.uncopied)
+                files += chunk.covered_files
                 for record in chunk.uncopied:
                     if self._is_given_up(path, record.record_id) or self._is_covered(directory, record):
                         continue
@@ -182,7 +202,9 @@ class Engine:
             for record_id in late_ids - seen:
                 self._settle_unseen(path, directory, record_id)
             self._backlog.settle_late(path, None, Outcome.MIRRORED, late_unnamed)
+            self.totals.unchanged += records
             self.wake.set()
+        return Looked(records, files)
 
     def _is_covered(self, directory: _Directory, record: Uncopied) -> bool:
         """Whether the record was copied since the look saw it."""
@@ -271,6 +293,7 @@ class Engine:
         copied = await copy_record(self._copier, job.directory, job.record_id, kinds=kinds, previous=previous)
         self.totals.sent_files += copied.sent_files
         self.totals.sent_bytes += copied.sent_bytes
+        self.totals.kept_files += len(copied.receipt.files) - copied.sent_files
         if previous is None or (copied.receipt.files, copied.receipt.excluded) != (previous.files, previous.excluded):
             line, mark = directory.ledger.append(copied.receipt)
             self._segments.add(line, mark, directory.ledger.mark_sent)
@@ -331,11 +354,11 @@ class Engine:
         logger.error("gave up on %s; the local file is kept: %s", job.record_id, error)
         if len(self._given_up) < MAX_GIVEN_UP:
             state = read_state(job.directory / document_name(job.record_id))
-            self._given_up[job.directory, job.record_id] = state
+            self._given_up[job.directory, job.record_id] = _GivenUp(state, str(error))
 
     def _is_given_up(self, path: Path, record_id: str) -> bool:
-        key = (path, record_id)
-        return key in self._given_up and self._given_up[key] == read_state(path / document_name(record_id))
+        known = self._given_up.get((path, record_id))
+        return known is not None and known.document == read_state(path / document_name(record_id))
 
     def _note(self, error: Exception) -> None:
         self.totals.last_error = str(error)

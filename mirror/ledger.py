@@ -50,7 +50,8 @@ class Ledger:
         self._index.execute("PRAGMA synchronous=OFF")
         self._index.execute("PRAGMA journal_mode=OFF")
         self._index.execute(
-            "CREATE TABLE receipt (id TEXT PRIMARY KEY, at REAL, state TEXT, excluded TEXT, line BLOB) WITHOUT ROWID"
+            "CREATE TABLE receipt (id TEXT PRIMARY KEY, at REAL, state TEXT, excluded TEXT, files INTEGER, line BLOB) "
+            "WITHOUT ROWID"
         )
 
     def load(self) -> list[tuple[bytes, Mark]]:
@@ -92,6 +93,16 @@ class Ledger:
             or known[record_id][0] != _state_of(document)
             or not set(known[record_id][1].split("/")) <= {"", *exclude}
         ]
+
+    def count_files(self, ids: Sequence[str]) -> int:
+        """Return how many files the receipts of these records list."""
+        total = 0
+        with self._lock:
+            for start in range(0, len(ids), _BATCH):
+                batch = ids[start : start + _BATCH]
+                query = f"SELECT SUM(files) FROM receipt WHERE id IN ({','.join('?' * len(batch))})"  # noqa: S608 - question marks only
+                total += self._index.execute(query, batch).fetchone()[0] or 0
+        return total
 
     def append(self, receipt: Receipt) -> tuple[bytes, Mark | None]:
         """Keep a new receipt.
@@ -155,11 +166,12 @@ class Ledger:
 
     def _insert(self, receipts: Iterable[tuple[Receipt, bytes]]) -> None:
         rows = [
-            (receipt.id, receipt.at, _state_in(receipt), "/".join(receipt.excluded), line) for receipt, line in receipts
+            (receipt.id, receipt.at, _state_in(receipt), "/".join(receipt.excluded), len(receipt.files), line)
+            for receipt, line in receipts
         ]
         self._index.executemany(
-            "INSERT INTO receipt VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at, "
-            "state = excluded.state, excluded = excluded.excluded, line = excluded.line "
+            "INSERT INTO receipt VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at, "
+            "state = excluded.state, excluded = excluded.excluded, files = excluded.files, line = excluded.line "
             "WHERE excluded.at >= receipt.at",
             rows,
         )

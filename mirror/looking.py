@@ -7,7 +7,9 @@ was receipted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import fnmatch
+import re
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -38,16 +40,40 @@ class Chunk:
 
     uncopied: tuple[Uncopied, ...]
     documents: int  # finished records among them
+    covered_files: int  # of those finished records that are in the mirror
     kinds: frozenset[str]  # of the sidecars among them
 
 
-def look(directory: Path, ledger: Ledger, exclude: Collection[str]) -> Iterator[Chunk]:
-    """Look at a directory in chunks; blocks, so call it off the event loop.
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """How much of a directory a look found to be in the mirror already."""
+
+    records: int
+    files: int
+
+
+def every_id(_record_id: str) -> bool:
+    """Want every record."""
+    return True
+
+
+def matcher(include: Collection[str]) -> Callable[[str], bool]:
+    """Return what says if a record's id matches one of these shell patterns; no patterns: every id does."""
+    if not include:
+        return every_id
+    matches = re.compile("|".join(fnmatch.translate(pattern) for pattern in include)).match
+    return lambda record_id: matches(record_id) is not None
+
+
+def look(
+    directory: Path, ledger: Ledger, exclude: Collection[str], wanted: Callable[[str], bool] = every_id
+) -> Iterator[Chunk]:
+    """Look at a directory in chunks, at the records whose id is ``wanted``; blocks, so call it off the event loop.
 
     Raises:
         OSError: the directory cannot be read.
     """
-    entries = iter_entries(directory)
+    entries = (entry for entry in iter_entries(directory) if wanted(entry.record_id))
     while chunk := list(islice(entries, CHUNK)):
         yield _judge(directory, chunk, ledger, exclude)
 
@@ -65,8 +91,10 @@ def _judge(directory: Path, chunk: list[Entry], ledger: Ledger, exclude: Collect
             if state is not None:
                 documents.setdefault(entry.record_id, state)
                 uncovered.add(entry.record_id)
+    covered = [entry.record_id for entry in chunk if entry.kind is None and entry.record_id not in uncovered]
     return Chunk(
         uncopied=tuple(Uncopied(record_id, documents[record_id]) for record_id in sorted(uncovered)),
         documents=sum(entry.kind is None for entry in chunk),
+        covered_files=ledger.count_files(covered),
         kinds=frozenset(entry.kind for entry in chunk if entry.kind is not None),
     )
