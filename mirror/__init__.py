@@ -1,12 +1,32 @@
 """Copy finished record files to a store in the background, and prove that they arrived."""
 
-from mirror.background import RecordLocation, RecordMirror, locate
-from mirror.config import MirrorConfig
-from mirror.errors import ConfigError, MirrorError, RecordError, StoreError
-from mirror.judging import Finding, FindingKind
-from mirror.repair import RepairPlan, RepairResult, repair
-from mirror.settings import ServerSettings
-from mirror.verify import Verification, VerifyLevel, verify
+# ruff: noqa: TC004 - the names are given out at run time too, by export_on_first_use
+
+from typing import TYPE_CHECKING
+
+from mirror.exports import export_on_first_use
+
+if TYPE_CHECKING:
+    from mirror.background import RecordLocation, RecordMirror, locate
+    from mirror.config import MirrorConfig
+    from mirror.errors import ConfigError, MirrorError, RecordError, StoreError
+    from mirror.judging import Finding, FindingKind
+    from mirror.repair import RepairPlan, RepairResult, repair
+    from mirror.settings import ServerSettings
+    from mirror.verify import Verification, VerifyLevel, verify
+
+export_on_first_use(
+    __name__,
+    {
+        "mirror.background": ["RecordLocation", "RecordMirror", "locate"],
+        "mirror.config": ["MirrorConfig"],
+        "mirror.errors": ["ConfigError", "MirrorError", "RecordError", "StoreError"],
+        "mirror.judging": ["Finding", "FindingKind"],
+        "mirror.repair": ["RepairPlan", "RepairResult", "repair"],
+        "mirror.settings": ["ServerSettings"],
+        "mirror.verify": ["Verification", "VerifyLevel", "verify"],
+    },
+)
 
 __all__ = [
     "ConfigError",
