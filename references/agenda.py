@@ -81,21 +81,17 @@ class Agenda:
 
     def take(self, key: StepKey, data: bytes, run: Run | None, now: float) -> None:
         """Take over a step: make it durable, and log it as soon as there is an active run."""
-        series = self._series.setdefault((key.run, key.phase), Series(run_id=key.run, phase=key.phase))
+        series = self._series_of(key)
         self._counts["discarded"] += self._shelf.discard(key) + series.discard(key.step, being_logged=self._logging)
         work = self._shelf.save(key, data, now + self._patience.receipts_wait_s)
         if run is not None and run is not self._over.get(key.run):
             self._runs[key.run] = run
-            self._shelf.unpark(key.run)
-            self._refill()
-        if key.run not in self._runs:
-            self._shelf.park(work)
-        elif self._has_room:
-            series.queue[key.step] = work
+            for waiting in self._shelf.unpark(key.run):
+                self._enqueue(waiting)
+        if key.run in self._runs:
+            self._enqueue(work)
         else:
-            self._counts["dropped"] += 1
-            logger.warning("%s was dropped from the queue, which is full; the spool keeps it", _say(work))
-            self._shelf.postpone(work)
+            self._shelf.park(work)
 
     def ended(self, call: Call, answer: object, now: float) -> None:
         """Hear that a call has ended, abandoned or not."""
@@ -171,13 +167,22 @@ class Agenda:
     def _has_room(self) -> bool:
         return sum(len(series.queue) for series in self._series.values()) < self._settings.queue_size
 
+    def _series_of(self, key: StepKey) -> Series:
+        return self._series.setdefault((key.run, key.phase), Series(run_id=key.run, phase=key.phase))
+
+    def _enqueue(self, work: Work) -> None:
+        if self._has_room:
+            self._series_of(work.key).queue[work.key.step] = work
+        else:
+            self._counts["dropped"] += 1
+            logger.warning("%s was dropped from the queue, which is full; the spool keeps it", _say(work))
+            self._shelf.postpone(work)
+
     def _refill(self) -> None:
         """Bring what was set aside back into the queue, as far as there is room, oldest first."""
         for key in sorted(self._shelf.later):
-            if not self._has_room:
-                return
-            series = self._series.setdefault((key.run, key.phase), Series(run_id=key.run, phase=key.phase))
-            series.queue[key.step] = self._shelf.later.pop(key)
+            if self._has_room:
+                self._series_of(key).queue[key.step] = self._shelf.later.pop(key)
 
     # Beginning a call
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, cast
 
 from references.agenda import Agenda, Patience
 from references.seams import PublishSettings
+from references.spool import Spool, default_directory
 from references.wandb_client import limit_client_retries
 from references.worker import Launch, Worker
 
 if TYPE_CHECKING:
     from references.landing import IndexStore, Receipts
     from references.run_index import StepIndex
-    from references.spool import Spool
     from references.wandb_client import Run
 
 
@@ -31,12 +31,12 @@ class WandbPublisher:
 
     def __init__(
         self,
-        spool: Spool,
-        *,
         settings: PublishSettings | None = None,
-        patience: Patience | None = None,
+        *,
+        spool: Spool | None = None,
         receipts: Receipts | None = None,
         index_store: IndexStore | None = None,
+        patience: Patience | None = None,
     ) -> None:
         """Prepare; no thread is started, and W&B is not imported.
 
@@ -44,26 +44,27 @@ class WandbPublisher:
         the publisher before ``wandb.init``.
 
         Args:
-            spool: where every step waits on disk until W&B has it.
             settings: how long and how often to try.
-            patience: how long to wait for receipts, and for what was abandoned.
+            spool: where every step waits on disk until W&B has it; None: the user's own spool.
             receipts: the mirror's receipts; None: versions have no references.
             index_store: where the mirror keeps the indexes; None: they are in the spool and in W&B only.
+            patience: how long to wait for receipts, and for what was abandoned.
         """
         limit_client_retries()
         chosen = settings or PublishSettings()
+        disk = spool or Spool(default_directory())
 
         def make_agenda(launch: Launch) -> Agenda:
             return Agenda(
                 settings=chosen,
                 patience=patience or Patience(),
-                spool=spool,
+                spool=disk,
                 receipts=receipts,
                 index_store=index_store,
                 launch=launch,
             )
 
-        self._make_worker: Callable[[], Worker] = lambda: Worker(make_agenda, spool, chosen.queue_size)
+        self._make_worker: Callable[[], Worker] = lambda: Worker(make_agenda, disk, chosen.queue_size)
         self._worker = self._make_worker()
         self._pid = os.getpid()
 

@@ -68,13 +68,10 @@ class Shelf:
         self._release(work)
         self.parked[work.key] = work
 
-    def unpark(self, run_id: str) -> None:
-        """Hear that this run is active: what waited for it, or for any, can be logged."""
-        for work in [work for work in self.parked.values() if work.key.run in {"", run_id}]:
-            del self.parked[work.key]
-            if not work.key.run and not self._adopt(work, run_id):
-                continue
-            self.later[work.key] = work
+    def unpark(self, run_id: str) -> list[Work]:
+        """Hear that this run is active, and return what waited for it, or for any, oldest first."""
+        waiting = [self.parked.pop(key) for key in sorted(self.parked) if key.run in {"", run_id}]
+        return [work for work in waiting if work.key.run or self._adopt(work, run_id)]
 
     def postpone(self, work: Work) -> None:
         """Set aside until W&B is seen to work; the second time for good, so that the spool alone keeps it."""

@@ -38,6 +38,17 @@ class StepKey:
     step: int
 
 
+def default_directory() -> Path:
+    """Return where steps are spooled unless somebody says otherwise.
+
+    ``RECORD_MIRROR_SPOOL``, else ``record-mirror/spool`` in the user's state directory (``XDG_STATE_HOME``, by default
+    ``~/.local/state``).
+    """
+    chosen = os.environ.get("RECORD_MIRROR_SPOOL")
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(chosen).expanduser() if chosen else Path(state).expanduser() / "record-mirror" / "spool"
+
+
 def content_hash(data: bytes) -> str:
     """Return what tells one content of a step from another: its XXH3 128-bit digest, 32 lowercase hex digits."""
     return xxhash.xxh3_128_hexdigest(data)
@@ -89,7 +100,7 @@ class Spool:
             if data is not None and content_hash(data) == content:
                 self._path(key).unlink(missing_ok=True)
 
-    def keys(self) -> Iterator[StepKey]:
+    def steps(self) -> Iterator[StepKey]:
         """Yield what is in the spool, by run, phase and step; what is no step's file is passed over."""
         yield from sorted(key for path, _ in self._sizes() if (key := _parse(path)))
 
