@@ -68,7 +68,7 @@ def parse_location(url: str | os.PathLike[str]) -> Location:
     match = _SCHEME.fullmatch(text)
     if match is None:
         if "://" in text or _ONE_SLASH.match(text):
-            raise ConfigError(f"the mirror's URL {shown!r} is neither protocol://place nor a path: name the store alone")
+            raise ConfigError(f"the mirror's URL {shown!r} is neither protocol://place nor a path: give one of them")
         return _directory(text)
     protocol, rest = match[1].lower(), match[2]
     if re.search(r"::[A-Za-z0-9+.\-]+://", rest):
