@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
+from urllib.parse import quote, quote_plus
 
 HIDDEN = "***"
 _MIN_SECRET_CHARS = 4  # shorter values would blank ordinary words
+_MIN_VARIABLE_CHARS = 8  # of a variable whose value may well be a placeholder
 _SECRET_NAME = re.compile(r"(?i)key|secret|token|pass|pwd|sas|credential|signature|auth|connection_string|cookie")
 _USER_INFO = re.compile(r"(?<=://)[^/@\s\"']+@")
 _QUERY = re.compile(r"(?<=\S)\?[^\s\"'<>]*=[^\s\"'<>]*")
 _ASSIGNED = re.compile(
-    r"(?i)\b(authorization|x-amz-security-token|x-amz-signature|signature|aws_secret_access_key|password|secret|token)"
-    r"(\"?\s*[=:]\s*\"?)(?:(?:bearer|basic|aws4-hmac-sha256)\s+)?[^\s\"'&,;}]+"
+    r"(?i)\b(authorization|x-amz-security-token|x-amz-signature|signature|aws_secret_access_key|password|secret|token|"
+    r"accountkey|sharedaccesssignature|sig)"
+    r"([\"']?\s*[=:]\s*[\"']?)(?:(?:bearer|basic|aws4-hmac-sha256)\s+)?[^\s\"'&,;}]+"
 )
+# Names of environment variables by which stores are given secrets; their values never leave either.
+_SECRET_VARIABLE = re.compile(r"_(SECRET_ACCESS_KEY|SESSION_TOKEN|API_KEY|PASSWORD|SECRET|ACCOUNT_KEY|SAS_TOKEN)$")
 
 
 def redact_url(text: str) -> str:
@@ -24,11 +30,18 @@ def redact_url(text: str) -> str:
 
 
 class Redactor:
-    """Redacts what a store says, with the secrets of that store's options in mind."""
+    """Redacts what a store says, with the secrets of that store's options and of the environment in mind."""
 
-    def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        """Remember every value that stands under a secret-looking name, at any depth."""
-        self._secrets = sorted(set(_secrets(options or {}, under_secret=False)), key=len, reverse=True)
+    def __init__(
+        self, options: Mapping[str, object] | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Remember every value that stands under a secret-looking name, at any depth, and how URLs write it."""
+        found = _secrets(options or {}, under_secret=False)
+        for name, value in (os.environ if environment is None else environment).items():
+            if _SECRET_VARIABLE.search(name) and len(value) >= _MIN_VARIABLE_CHARS:
+                found.append(value)
+        forms = {form for value in found for form in (value, quote(value), quote(value, safe=""), quote_plus(value))}
+        self._secrets = sorted(forms, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         """Return ``text`` without secrets."""
