@@ -63,4 +63,5 @@ def _says_nothing(host: str) -> bool:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return False
+    address = getattr(address, "ipv4_mapped", None) or address  # ::ffff:127.0.0.1 is loopback too
     return address.is_loopback or address.is_unspecified
