@@ -8,7 +8,7 @@ import math
 import os
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self, TypedDict
 
@@ -121,9 +121,9 @@ class MirrorConfig:
         """Return the options that differ from their defaults, as ``from_mapping`` takes them."""
         plain = MirrorConfig()
         return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-            if value != getattr(plain, name)
+            option.name: list(value) if isinstance(value, tuple) else value
+            for option in fields(self)
+            if (value := getattr(self, option.name)) != getattr(plain, option.name)
         }
 
 
