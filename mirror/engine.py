@@ -215,7 +215,7 @@ class Engine:
         """Settle a late record that the look did not offer: it is in the mirror, given up, or gone from the disk."""
         if self._is_given_up(path, record_id):
             outcome = Outcome.FAILED
-        elif read_state(path / document_name(record_id)) is None and directory.ledger.get(record_id) is None:
+        elif read_state(path, document_name(record_id)) is None and directory.ledger.get(record_id) is None:
             self._lose(path, record_id)
             outcome = Outcome.FAILED
         else:
@@ -353,12 +353,12 @@ class Engine:
         self._note(error)
         logger.error("gave up on %s; the local file is kept: %s", job.record_id, error)
         if len(self._given_up) < MAX_GIVEN_UP:
-            state = read_state(job.directory / document_name(job.record_id))
+            state = read_state(job.directory, document_name(job.record_id))
             self._given_up[job.directory, job.record_id] = _GivenUp(state, str(error))
 
     def _is_given_up(self, path: Path, record_id: str) -> bool:
         known = self._given_up.get((path, record_id))
-        return known is not None and known.document == read_state(path / document_name(record_id))
+        return known is not None and known.document == read_state(path, document_name(record_id))
 
     def _note(self, error: Exception) -> None:
         self.totals.last_error = str(error)

@@ -87,7 +87,7 @@ def _judge(directory: Path, chunk: list[Entry], ledger: Ledger, exclude: Collect
             continue
         receipt = ledger.get(entry.record_id)
         if receipt is not None and receipt.file(sidecar_name(entry.record_id, entry.kind)) is None:
-            state = documents.get(entry.record_id) or read_state(directory / document_name(entry.record_id))
+            state = documents.get(entry.record_id) or read_state(directory, document_name(entry.record_id))
             if state is not None:
                 documents.setdefault(entry.record_id, state)
                 uncovered.add(entry.record_id)

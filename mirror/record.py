@@ -53,13 +53,13 @@ class Record:
         return (*self.sidecars, self.document)
 
 
-def read_state(path: Path) -> FileState | None:
+def read_state(directory: Path, name: str) -> FileState | None:
     """Return a regular file's state, or None if there is none of that name (links are not followed)."""
     try:
-        status = path.lstat()
+        status = os.lstat(f"{directory}/{name}")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return FileState.of(path.name, status) if stat.S_ISREG(status.st_mode) else None
+    return FileState.of(name, status) if stat.S_ISREG(status.st_mode) else None
 
 
 def read_record(directory: Path, record_id: str, kinds: Collection[str]) -> Record:
@@ -69,11 +69,11 @@ def read_record(directory: Path, record_id: str, kinds: Collection[str]) -> Reco
         RecordGoneError: there is no document.
         OSError: the directory cannot be read.
     """
-    document = read_state(directory / document_name(record_id))
+    document = read_state(directory, document_name(record_id))
     if document is None:
         raise RecordGoneError(f"{document_name(record_id)} is not in {directory}: nothing is left to copy")
-    states = (read_state(directory / sidecar_name(record_id, kind)) for kind in sorted(kinds))
-    return Record(directory, record_id, tuple(state for state in states if state is not None), document)
+    states = [read_state(directory, sidecar_name(record_id, kind)) for kind in sorted(kinds)]
+    return Record(directory, record_id, tuple([state for state in states if state is not None]), document)
 
 
 def find_kinds(directory: Path) -> set[str]:

@@ -255,4 +255,4 @@ def _without(receipt: Receipt, names: Iterable[str]) -> Receipt:
 
 def _has_record(directory: Path, record_id: str) -> bool:
     name = document_name(record_id)
-    return parse_name(name) is not None and read_state(directory / name) is not None
+    return parse_name(name) is not None and read_state(directory, name) is not None
