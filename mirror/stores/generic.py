@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -18,6 +19,8 @@ from mirror.stores.translate import translating
 PAGE = 1_000
 # Stores on which a file grows under its name and a rename is one cheap step: written aside first.
 RENAMING = frozenset({"sftp", "ssh", "smb", "ftp", "hdfs", "arrow_hdfs", "webhdfs", "dbfs"})
+# fsspec has no common way to close an asynchronous filesystem: where those that there are keep what has to be closed.
+_CLIENTS = ("_s3", "_session", "service_client")
 
 
 class FsspecStore:
@@ -39,8 +42,8 @@ class FsspecStore:
         with translating("put", key, self._redact):
             path = self._path(key)
             if self._location.protocol in RENAMING:
-                parent, _, name = path.rpartition("/")
-                aside = f"{parent}/.{name[:200]}.{secrets.token_hex(6)}.tmp"
+                parent = path.rpartition("/")[0]
+                aside = f"{parent}/.{secrets.token_hex(12)}.tmp"  # fits wherever the final name does
                 await self._call("makedirs", parent, exist_ok=True)
                 await self._call("pipe_file", aside, data)
                 await self._threads.run(self._fs.mv, aside, path)
@@ -98,12 +101,13 @@ class FsspecStore:
             yield kept[start : start + PAGE]
 
     async def refresh(self) -> None:
-        """Open the filesystem anew at the next call."""
-        self._fs = None
+        """Open the filesystem anew at the next call; calls that are under way may fail, and are tried again."""
+        fs, self._fs = self._fs, None
+        await _close(fs)
 
     async def aclose(self) -> None:
-        """Let the threads end."""
-        self._fs = None
+        """Close the connections and let the threads end."""
+        await self.refresh()
         self._threads.close()
 
     def _path(self, key: str) -> str:
@@ -118,6 +122,15 @@ class FsspecStore:
         if self._fs.async_impl:
             return await getattr(self._fs, f"_{method}")(*arguments, **options)
         return await self._threads.run(getattr(self._fs, method), *arguments, **options)
+
+
+async def _close(fs: Any) -> None:  # noqa: ANN401 - fsspec ships no types
+    if fs is None or not fs.async_impl:
+        return
+    for client in (getattr(fs, name, None) for name in _CLIENTS):
+        if client is not None:
+            with contextlib.suppress(Exception):
+                await client.close()
 
 
 def _info(key: str, info: Mapping[str, Any]) -> ObjectInfo:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 4 << 20
 CONNECT_TIMEOUT_S = 10
+USER_AGENT = "record-mirror"
 _MD5_HEX = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _AWS_HOST = re.compile(r"(?:^|\.)amazonaws\.com(?:\.cn)?$")
 
@@ -52,6 +53,7 @@ class S3Store:
         self._upload_checksum = upload_checksum
         self._etag_is_md5 = False
         self._fs: s3fs.S3FileSystem | None = None
+        self._retired: s3fs.S3FileSystem | None = None  # from before the last refresh; calls may still be on it
         self._client: Any = None  # aiobotocore's; its methods are made at run time
         self._opening = asyncio.Lock()
 
@@ -150,19 +152,15 @@ class S3Store:
             request["ContinuationToken"] = answer["NextContinuationToken"]
 
     async def refresh(self) -> None:
-        """Make a new session, which reads the credentials again."""
-        async with self._opening:
-            if self._fs is not None:
-                with translating("refresh credentials", "", self._redact):
-                    await self._fs.set_session(refresh=True)
-                self._client = None
+        """Let the next call make a new session, which reads the credentials again."""
+        self._client = None
 
     async def aclose(self) -> None:
         """Close the connections."""
-        if self._fs is not None and self._fs._s3 is not None:  # noqa: SLF001 - s3fs closes only from another thread
-            with contextlib.suppress(Exception):
-                await self._fs._s3.close()  # noqa: SLF001 - likewise
-        self._fs = self._client = None
+        fs, retired = self._fs, self._retired
+        self._fs = self._retired = self._client = None
+        await _close(fs)
+        await _close(retired)
 
     async def _open(self) -> Any:  # noqa: ANN401 - see _client
         if self._client is None:
@@ -175,15 +173,20 @@ class S3Store:
         from botocore.handlers import add_expect_header  # noqa: PLC0415 - heavy, and only where S3 is used
         from s3fs import S3FileSystem  # noqa: PLC0415 - likewise
 
-        if self._fs is None:
-            self._fs = S3FileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
-        await self._fs.set_session()
-        client = await self._fs.get_s3(self._bucket)
+        fs = S3FileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
+        try:
+            await fs.set_session()
+            client = await fs.get_s3(self._bucket)
+        except BaseException:
+            await _close(fs)
+            raise
         # "Expect: 100-continue" costs a second round trip and disables the read timeout while it waits.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         if self._upload_checksum == "auto":
             host = urlsplit(client.meta.endpoint_url).hostname or ""
             self._upload_checksum = "xxh3_128" if _AWS_HOST.search(host) else "md5"
+        outdated, self._retired, self._fs = self._retired, self._fs, fs
+        await _close(outdated)
         return client
 
     def _proof(self, data: bytes, xxh3_128: str) -> tuple[dict[str, str], str | None]:
@@ -220,9 +223,18 @@ def session_options(options: Mapping[str, object], connections: int) -> dict[str
     config.setdefault("max_pool_connections", connections)
     config.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
     config.setdefault("retries", {"total_max_attempts": 1, "mode": "standard"})
+    config.setdefault("parameter_validation", False)  # the store judges; botocore's own look costs CPU for each request
+    config.setdefault("user_agent", USER_AGENT)  # botocore composes its own anew for each request
     config.setdefault("request_checksum_calculation", "when_required")
     config.setdefault("response_checksum_validation", "when_required")
     return {"skip_instance_cache": True, "use_listings_cache": False, **merged, "config_kwargs": config}
+
+
+async def _close(fs: s3fs.S3FileSystem | None) -> None:
+    creator = getattr(fs, "_s3creator", None)  # s3fs itself closes only from another thread
+    if creator is not None:
+        with contextlib.suppress(Exception):
+            await creator.__aexit__(None, None, None)
 
 
 def _stored(answer: Mapping[str, Any], md5: str | None) -> Stored:
