@@ -10,6 +10,7 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import io
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -57,7 +58,7 @@ class GcsStore:
                 "POST",
                 self._upload_url(),
                 {"uploadType": "multipart"},
-                data=body,
+                data=io.BytesIO(body),
                 headers={"Content-Type": f"multipart/related; boundary={boundary}"},
             )
         return _checked(key, answer, digest)
@@ -67,13 +68,17 @@ class GcsStore:
         digest = hashlib.md5(usedforsecurity=False)
         answer: Mapping[str, Any] = {}
         with translating("put", key, self._redact):
-            headers = await self._begin_upload(key)
+            url = await self._begin_upload(key)
             offset = 0
             async for part in parts():
                 digest.update(part)
                 last = offset + len(part) - 1
                 answer = await self._json(
-                    "PUT", headers, {}, data=part, headers={"Content-Range": f"bytes {offset}-{last}/{size_bytes}"}
+                    "PUT",
+                    url,
+                    {},
+                    data=io.BytesIO(part),
+                    headers={"Content-Range": f"bytes {offset}-{last}/{size_bytes}"},
                 )
                 offset += len(part)
         return _checked(key, answer, digest.digest())

@@ -119,7 +119,7 @@ class LocalStore:
 
 
 def _create_temporary(target: Path) -> tuple[Path, int]:
-    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
+    temporary = target.with_name(f".{secrets.token_hex(12)}.tmp")  # fits wherever the final name does
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
         return temporary, os.open(temporary, flags, 0o644)
