@@ -1,0 +1,140 @@
+"""Places for mirrors on real stores, and what they hold as other clients than ours see it."""
+
+from __future__ import annotations
+
+import json
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from mirror import RecordMirror
+from mirror.config import MirrorOptions
+from mirror.testing import ADMIN, FakeGcs, Identity
+from mirror.testing.servers import S3Server
+
+
+class Place(Protocol):
+    """Where a mirror may be."""
+
+    @property
+    def url(self) -> str:
+        """The mirror's URL."""
+
+    def options(self, *, via: str | None = None) -> dict[str, Any]:
+        """Return the storage options, through a proxy's URL when given."""
+
+    def objects(self) -> dict[str, bytes]:
+        """Return every object below the URL, by key."""
+
+
+@dataclass(frozen=True)
+class DirectoryPlace:
+    """A directory, which need not be there yet."""
+
+    path: Path
+
+    @property
+    def url(self) -> str:
+        """The mirror's URL."""
+        return str(self.path)
+
+    def options(self, *, via: str | None = None) -> dict[str, Any]:
+        """Return none."""
+        assert via is None, "there is no proxy in front of a directory"
+        return {}
+
+    def objects(self) -> dict[str, bytes]:
+        """Return every file, by its path below the directory."""
+        files = (path for path in self.path.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.path)): path.read_bytes() for path in files}
+
+
+@dataclass(frozen=True)
+class S3Place:
+    """A prefix in a bucket of the S3 server; an empty prefix is the bucket's root."""
+
+    server: S3Server
+    bucket: str
+    prefix: str = "run-7"
+    identity: Identity = field(default=ADMIN)
+
+    @property
+    def url(self) -> str:
+        """The mirror's URL."""
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def options(self, *, via: str | None = None) -> dict[str, Any]:
+        """Return what s3fs needs."""
+        options: dict[str, Any] = self.server.storage_options(self.identity, url=via)
+        return options
+
+    def objects(self) -> dict[str, bytes]:
+        """Return every object, as botocore reads it."""
+        client = self.server.client()
+        below = f"{self.prefix.strip('/')}/" if self.prefix.strip("/") else ""
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=below)
+        keys = [item["Key"] for page in pages for item in page.get("Contents", ())]
+        return {key.removeprefix(below): client.get_object(Bucket=self.bucket, Key=key)["Body"].read() for key in keys}
+
+
+@dataclass(frozen=True)
+class GcsPlace:
+    """A prefix in a bucket of the GCS server."""
+
+    server: FakeGcs
+    bucket: str
+    prefix: str = "run-7"
+
+    @property
+    def url(self) -> str:
+        """The mirror's URL."""
+        return f"gs://{self.bucket}/{self.prefix}"
+
+    def options(self, *, via: str | None = None) -> dict[str, Any]:
+        """Return what gcsfs needs."""
+        return self.server.storage_options(url=via)
+
+    def objects(self) -> dict[str, bytes]:
+        """Return every object, as the JSON API gives it."""
+        below = f"{self.prefix.strip('/')}/" if self.prefix.strip("/") else ""
+        return {name.removeprefix(below): self._get(self._object(name), alt="media") for name in self._names(below)}
+
+    def _names(self, below: str) -> list[str]:
+        names: list[str] = []
+        token = ""
+        while True:
+            page = json.loads(self._get("", prefix=below, pageToken=token))
+            names += [item["name"] for item in page.get("items", ())]
+            token = page.get("nextPageToken", "")
+            if not token:
+                return names
+
+    def _object(self, name: str) -> str:
+        return "/" + urllib.parse.quote(name, safe="")
+
+    def _get(self, path: str, **query: str) -> bytes:
+        url = f"{self.server.url}/storage/v1/b/{self.bucket}/o{path}?{urllib.parse.urlencode(query)}"
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own http URL
+            content: bytes = answer.read()
+            return content
+
+
+def mirror_to(place: Place, *, via: str | None = None, **options: Any) -> RecordMirror:  # noqa: ANN401 - mirror options
+    """Make a mirror that gives up and backs off quickly, unless ``options`` say otherwise."""
+    settings: MirrorOptions = {"workers": 16, "backoff_s": 0.05, "timeout_s": 20, "fsync": False, "rescan_s": 0.2}
+    return RecordMirror(place.url, **{**settings, **options, "storage_options": place.options(via=via)})
+
+
+def record_files(directory: Path) -> dict[str, bytes]:
+    """Return what a mirror of this directory must hold: each document, and its sidecars."""
+    names = [path.name for path in directory.iterdir() if path.is_file() and not path.is_symlink()]
+    finished = {name.removesuffix(".json.zst") for name in names if name.endswith(".json.zst") and name[0] != "."}
+    wanted = [name for name in names if name.endswith(".zst") and name[:-4].rpartition(".")[0] in finished]
+    return {name: (directory / name).read_bytes() for name in wanted}
+
+
+def mirrored_files(place: Place) -> dict[str, bytes]:
+    """Return what a mirror holds besides receipts."""
+    return {key: content for key, content in place.objects().items() if not key.startswith("_receipts/")}

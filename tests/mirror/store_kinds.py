@@ -1,0 +1,105 @@
+"""Every kind of store behind the seam, on real servers, each with a fresh root."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+import xxhash
+
+from mirror.location import Location, parse_location
+from mirror.redact import Redactor
+from mirror.store import Store, Stored, read_whole
+from mirror.stores.generic import FsspecStore
+from mirror.stores.opening import open_store
+from mirror.testing import FakeGcs, SeaweedS3
+from tests.mirror.places import DirectoryPlace, GcsPlace, Place, S3Place
+
+T = TypeVar("T")
+
+ALL_KINDS = ("directory", "memory", "s3", "s3_versioned", "gcs", "s3fs")  # the last two are drivers of fsspec itself
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to open one kind of store."""
+
+    name: str
+    location: Location
+    open: Callable[[], Store]
+    place: Place | None  # as another client sees it; None: no other client can
+
+    def run(self, use: Callable[[Store], Awaitable[T]]) -> T:
+        """Open the store on a loop of its own, use it, and close it."""
+
+        async def session() -> T:
+            store = self.open()
+            try:
+                return await use(store)
+            finally:
+                await store.aclose()
+
+        return asyncio.run(session())
+
+
+def kind_of(place: Place, *, name: str = "", via: str | None = None, upload_checksum: str = "auto") -> Kind:
+    """Return the store that a mirror would use for a place, through a proxy's URL when given."""
+    location = parse_location(place.url)
+    return Kind(
+        name or location.protocol,
+        location,
+        lambda: open_store(
+            location, place.options(via=via), connections=16, fsync=False, upload_checksum=upload_checksum
+        ),
+        place,
+    )
+
+
+@functools.cache
+def shared_bucket(server: SeaweedS3 | FakeGcs, *, versioned: bool = False) -> str:
+    """Return a bucket that tests share, each below a prefix of its own: making one takes a while."""
+    name = "shared-versioned" if versioned else "shared"
+    if isinstance(server, FakeGcs):
+        return server.make_bucket(name)
+    return server.make_bucket(name, versioned=versioned)
+
+
+def fresh_kind(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
+    """Return one of ``ALL_KINDS`` with a root that nobody used before."""
+    if name == "directory":
+        return kind_of(DirectoryPlace(tmp_path / "deep" / "new" / "mirror"), name=name)
+    if name == "memory":
+        location = parse_location(f"memory://{uuid.uuid4().hex}/run-7")
+        return Kind(name, location, lambda: FsspecStore(location, {}, redact=Redactor(), threads=8), None)
+    prefix = f"runs/{uuid.uuid4().hex}"
+    if name == "gcs":
+        fake_gcs = request.getfixturevalue("fake_gcs")
+        return kind_of(GcsPlace(fake_gcs, shared_bucket(fake_gcs), prefix), name=name)
+    seaweed = request.getfixturevalue("seaweed")
+    place = S3Place(seaweed, shared_bucket(seaweed, versioned=name == "s3_versioned"), prefix)
+    native = kind_of(place, name=name)
+    if name != "s3fs":
+        return native
+    generic = FsspecStore(native.location, place.options(), redact=Redactor(), threads=4)
+    return replace(native, open=lambda: generic)
+
+
+async def put(store: Store, key: str, content: bytes) -> Stored:
+    """Write an object as a mirror does."""
+    return await store.put(key, content, xxhash.xxh3_128_hexdigest(content))
+
+
+async def get(store: Store, key: str) -> bytes:
+    """Read an object as a whole."""
+    return await read_whole(store, key, max_bytes=1 << 30)
+
+
+async def keys_of(store: Store, prefix: str = "", *, after: str = "") -> list[str]:
+    """List all keys."""
+    return [info.key async for page in store.list_pages(prefix, after=after) for info in page]
