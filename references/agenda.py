@@ -130,7 +130,7 @@ class Agenda:
         return {
             **{name: self._counts[name] for name in COUNTERS},
             "pending": len(queued),
-            "spooled": len(self._shelf),
+            "spooled": self._shelf.count_spooled(),
             "waiting_for_receipts": late + sum(work.num_pending > 0 for work in queued),
             "without_run": len(self._shelf.parked),
         }
@@ -261,13 +261,17 @@ class Agenda:
         self._counts["completed" if work.is_logged else "logged"] += 1
         self._shelf.logged(work)
         series.note_logged(work, now)
-        if work.index_written and not (work.num_pending and self._receipts):
+        if self._is_complete(work):
             self._shelf.remove(work)
         elif work.key.step not in series.queue:
             work.data = None
             work.not_before = now + self._patience.receipts_poll_s
             series.late[work.key.step] = work
         self._refill()
+
+    def _is_complete(self, work: Work) -> bool:
+        """Whether this process can add nothing to a step that is logged."""
+        return work.index_written and (not work.num_pending or self._receipts is None)
 
     def _not_logged(self, series: Series, work: Work, run: Run, result: Result, following: Next, now: float) -> None:
         match following:
@@ -298,7 +302,7 @@ class Agenda:
     def _not_completed(self, series: Series, work: Work, run: Run, result: Result, now: float) -> None:
         is_last = self._patience_ends is not None and now >= self._patience_ends
         match result.outcome:
-            case Outcome.NOTHING_NEW if work.index_written and not work.num_pending:
+            case Outcome.NOTHING_NEW if self._is_complete(work):
                 series.drop(work)
                 self._shelf.remove(work)
             case Outcome.TIMED_OUT:

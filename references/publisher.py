@@ -52,7 +52,7 @@ class WandbPublisher:
         """
         limit_client_retries()
         chosen = settings or PublishSettings()
-        disk = spool or Spool(default_directory())
+        disk = Spool(default_directory()) if spool is None else spool
 
         def make_agenda(launch: Launch) -> Agenda:
             return Agenda(

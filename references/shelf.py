@@ -24,9 +24,9 @@ class Shelf:
         self.parked: dict[StepKey, Work] = {}
         self.later: dict[StepKey, Work] = {}
 
-    def __len__(self) -> int:
+    def count_spooled(self) -> int:
         """Count what is in the spool, of all processes."""
-        return len(self._spool)
+        return self._spool.count()
 
     @property
     def is_empty(self) -> bool:

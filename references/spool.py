@@ -104,7 +104,7 @@ class Spool:
         """Yield what is in the spool, by run, phase and step; what is no step's file is passed over."""
         yield from sorted(key for path, _ in self._sizes() if (key := _parse(path)))
 
-    def __len__(self) -> int:
+    def count(self) -> int:
         """Count the steps in the spool."""
         return sum(1 for _ in self._sizes())
 

@@ -1,0 +1,121 @@
+"""What the publisher's tests share: steps, a mirror's receipts and index store that follow a script, short limits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mirror.receipt import FileReceipt, Receipt
+from references.agenda import Patience
+from references.calls import THREAD_NAME
+from references.landing import IndexStore, Receipts
+from references.publisher import WandbPublisher
+from references.run_index import Phase, RecordLocation, Row, StepIndex
+from references.seams import PublishSettings
+from references.spool import Spool
+
+if TYPE_CHECKING:
+    from tests.references.wandb_standin.server import WandbServer
+    from tests.references.wandb_standin.state import Version
+
+MIRROR = "s3://bucket/run"
+SETTINGS = PublishSettings(queue_size=8, timeout_s=30, attempts=3, backoff_s=0.05)
+PATIENCE = Patience(receipts_wait_s=0.1, receipts_poll_s=0.02, settle_s=0.5)
+
+
+def step_index(step: int, *, run: str, phase: Phase = "train", mirrored: int = 2, note: str = "task") -> StepIndex:
+    """Return a step with ``mirrored`` records in the mirror and one that is on its node only."""
+    rows = [row(f"tr_{step}_{number}", note, f"{MIRROR}/tr_{step}_{number}.json.zst") for number in range(mirrored)]
+    return StepIndex(run=run, phase=phase, step=step, rows=(*rows, row(f"tr_{step}_local", note, None)))
+
+
+def row(name: str, instance_id: str, mirror: str | None) -> Row:
+    """Return an attempt whose record is in the mirror, or on its node only."""
+    record = RecordLocation(host="10.0.0.5", path=f"/data/{name}.json.zst", mirror=mirror)
+    return Row(id=name, instance_id=instance_id, repetition_id=0, attempt=0, superseded=False, record=record)
+
+
+def receipt_of(name: str) -> Receipt:
+    """Return the receipt of a record of two files."""
+    files = [f"{name}.tokens.zst", f"{name}.json.zst"]
+    listed = tuple(FileReceipt(name=file, size=7, xxh3_128="0" * 32, etag=f"etag-{file}") for file in files)
+    return Receipt(id=name, at=1.0, writer="w", host="10.0.0.5", path=f"/data/{name}.json.zst", files=listed)
+
+
+class MirrorReceipts:
+    """Receipts of every record but those in ``missing``; ``error`` is raised instead, while it is set."""
+
+    def __init__(self) -> None:
+        """Have all receipts."""
+        self.missing: set[str] = set()
+        self.error: Exception | None = None
+
+    def find(self, record_ids: Collection[str]) -> Mapping[str, Receipt]:
+        """Find what is not missing."""
+        if self.error is not None:
+            raise self.error
+        return {name: receipt_of(name) for name in record_ids if name not in self.missing}
+
+
+class MirrorIndexes:
+    """The mirror's step indexes; ``error`` is raised instead of taking one, while it is set."""
+
+    def __init__(self) -> None:
+        """Hold none."""
+        self.written: dict[tuple[str, int], bytes] = {}
+        self.error: Exception | None = None
+
+    def write(self, phase: Phase, step: int, data: bytes) -> None:
+        """Take one."""
+        if self.error is not None:
+            raise self.error
+        self.written[phase, step] = data
+
+
+@contextmanager
+def publisher(
+    directory: Path,
+    *,
+    settings: PublishSettings = SETTINGS,
+    patience: Patience = PATIENCE,
+    receipts: Receipts | None = None,
+    index_store: IndexStore | None = None,
+) -> Iterator[WandbPublisher]:
+    """Make a publisher that is closed at once in the end, whatever it is doing."""
+    made = WandbPublisher(
+        settings, spool=Spool(directory), receipts=receipts, index_store=index_store, patience=patience
+    )
+    try:
+        yield made
+    finally:
+        made.close(0)
+
+
+def counts(made: WandbPublisher, *names: str) -> tuple[int, ...]:
+    """Return some of the publisher's counts."""
+    stats = made.stats()
+    return tuple(stats[name] for name in names)
+
+
+def wait_until(condition: Callable[[], Any], timeout_s: float = 30.0) -> bool:
+    """Return True as soon as ``condition`` holds, False when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def publisher_threads() -> list[str]:
+    """Return the names of the publisher's threads that are alive."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
+
+
+def versions(server: WandbServer, run: str, phase: Phase = "train") -> list[Version]:
+    """Return what W&B has of a run."""
+    return server.state.versions_of(f"skycap-records-{phase}-{run}")

@@ -1,0 +1,290 @@
+"""Runs that are absent, finished, offline or disabled; forks, kills and exits: the publisher beside the real client."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import wandb
+
+from references.spool import Spool, StepKey
+from tests.references.publishing import counts, publisher, step_index, versions, wait_until
+from tests.references.wandb_standin.faults import Hang
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.references.wandb_standin.server import WandbServer
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def name() -> str:
+    """A run id of the test's own."""
+    return uuid.uuid4().hex[:12]
+
+
+@pytest.fixture
+def own_run(wandb_server: WandbServer, name: str) -> Iterator[wandb.Run]:
+    """A run of the test's own, beside the shared one."""
+    assert wandb_server.port
+    run = wandb.init(project="tests", id=name, reinit="create_new")
+    yield run
+    run.finish()
+
+
+def test_without_a_run_a_step_is_spooled_and_logged_later(
+    wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
+) -> None:
+    """The next step that comes with the run takes it along; one that knew no run is given this one."""
+    with publisher(tmp_path) as made:
+        made.publish(step_index(1, run=name), run=None)
+        made.publish(step_index(2, run=""), run=None)
+        assert wait_until(lambda: counts(made, "without_run", "spooled") == (2, 2))
+        made.publish(step_index(3, run=name), run=wandb_run)
+        assert made.close(30)
+        assert counts(made, "logged", "spooled") == (3, 0)
+
+    assert [json.loads(version.metadata)["run_id"] for version in versions(wandb_server, name)] == [name] * 3
+
+
+def test_nothing_waits_for_a_run_at_the_end(name: str, tmp_path: Path) -> None:
+    """With steps that never met a run, ``close`` says so at once, and they stay in the spool."""
+    with publisher(tmp_path) as made:
+        made.publish(step_index(1, run=name), run=None)
+        assert not made.close(30)
+
+    assert list(Spool(tmp_path).steps()) == [StepKey(name, "train", 1)]
+
+
+def test_a_finished_run_takes_nothing_and_nobody_is_alarmed(
+    wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The step waits in the spool; that is no failure."""
+    own_run.finish()
+    with publisher(tmp_path) as made:
+        made.publish(step_index(1, run=name), run=own_run)
+        assert not made.close(30)
+        assert counts(made, "failed", "without_run", "spooled") == (0, 1, 1)
+
+    assert versions(wandb_server, name) == []
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING and one.name.startswith("references")]
+
+
+def test_finishing_the_run_races_the_worker(
+    wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path
+) -> None:
+    """Whatever the moment, nothing is raised, and each step is in W&B once or in the spool."""
+    with publisher(tmp_path) as made:
+        for step in range(1, 8):
+            made.publish(step_index(step, run=name), run=own_run)
+        assert wandb_server.wait_for("CommitArtifact")
+        own_run.finish()
+        made.close(30)
+        assert counts(made, "failed", "timed_out") == (0, 0)
+
+    spooled = {key.step for key in Spool(tmp_path).steps()}
+    logged = [json.loads(version.metadata)["global_step"] for version in versions(wandb_server, name)]
+    assert len(logged) == len(set(logged))
+    assert spooled | set(logged) == set(range(1, 8))
+
+
+def test_an_offline_run_is_a_normal_state(
+    wandb_server: WandbServer, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Counted as such, no warning, no request; the step stays in the spool, whatever becomes of W&B's own files."""
+    run = wandb.init(project="tests", id=name, mode="offline", reinit="create_new", dir=str(tmp_path))
+    with publisher(tmp_path / "spool") as made:
+        made.publish(step_index(1, run=name), run=run)
+        assert made.close(30)
+        assert counts(made, "offline", "failed", "logged", "spooled") == (1, 0, 0, 1)
+    run.finish()
+
+    assert wandb_server.requests("CreateArtifact") == []
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING and one.name.startswith("references")]
+
+
+def test_an_offline_step_is_logged_by_whoever_comes_later(
+    wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
+) -> None:
+    """After W&B's staging directory is gone, the spool alone brings every step to W&B."""
+    scratch = tmp_path / "wandb"
+    scratch.mkdir()
+    run = wandb.init(project="tests", id=name, mode="offline", reinit="create_new", dir=str(scratch))
+    with publisher(tmp_path / "spool") as made:
+        for step in (1, 2):
+            made.publish(step_index(step, run=name), run=run)
+        assert made.close(30)
+    run.finish()
+    shutil.rmtree(scratch)
+    with publisher(tmp_path / "spool") as later:
+        for step in (1, 2):
+            later.publish(step_index(step, run=name), run=wandb_run)
+        assert later.close(30)
+        assert counts(later, "logged", "spooled") == (2, 0)
+
+    assert len(versions(wandb_server, name)) == 2
+
+
+def test_a_disabled_run_is_a_normal_state(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Counted as such, no warning; the step stays in the spool."""
+    run = wandb.init(project="tests", id=name, mode="disabled", reinit="create_new")
+    with publisher(tmp_path) as made:
+        made.publish(step_index(1, run=name), run=run)
+        assert made.close(30)
+        assert counts(made, "disabled", "failed", "logged", "spooled") == (1, 0, 0, 1)
+
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING and one.name.startswith("references")]
+
+
+def test_metrics_go_on_while_a_version_hangs(
+    wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path
+) -> None:
+    """The run's own logging is not held up by a version that W&B does not take."""
+    wandb_server.faults.plan("PutManifest", Hang(), times=None)
+    with publisher(tmp_path) as made:
+        made.publish(step_index(1, run=name), run=own_run)
+        assert wandb_server.wait_for("PutManifest")
+        before = len(wandb_server.requests("FileStream"))
+        own_run.log({"reward": 1.0})
+        assert wandb_server.wait_for("FileStream", before + 1)
+        wandb_server.heal()
+
+
+PREAMBLE = """
+import os, sys
+from pathlib import Path
+import wandb
+from tests.references.publishing import counts, publisher, step_index
+name, folder = sys.argv[1], Path(sys.argv[2])
+"""
+
+
+def run_script(script: str, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    """Begin a process of its own that publishes."""
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and script
+        [sys.executable, "-c", PREAMBLE + script, *arguments],
+        env={**environment, "PYTHONPATH": str(Path.cwd())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+FORK = """
+run = wandb.init(project="tests", id=name)
+with publisher(folder) as made:
+    made.publish(step_index(1, run=name), run=run)
+    assert made.close(0) in (True, False)
+with publisher(folder) as made:
+    made.publish(step_index(2, run=name), run=run)
+    child = os.fork()
+    if child == 0:
+        made.publish(step_index(9, run=name), run=None)
+        made.close(5)
+        os._exit(0 if counts(made, "spooled")[0] >= 1 else 1)
+    _, status = os.waitpid(child, 0)
+    made.publish(step_index(3, run=name), run=run)
+    print("child", os.waitstatus_to_exitcode(status), "parent", made.close(30), flush=True)
+run.finish()
+"""
+
+
+def test_a_forked_child_begins_afresh(
+    wandb_server: WandbServer, client_environment: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    """The child publishes with a worker of its own and ends; the parent's worker is unharmed."""
+    process = run_script(FORK, client_environment, name, str(tmp_path))
+    output, _ = process.communicate(timeout=60)
+
+    assert "child 0 parent True" in output, output
+    assert {json.loads(version.metadata)["global_step"] for version in versions(wandb_server, name)} >= {2, 3}
+    assert StepKey(name, "train", 9) in list(Spool(tmp_path).steps())
+
+
+EXIT = """
+run = wandb.init(project="tests", id=name, mode="offline")
+from references.publisher import WandbPublisher
+from references.spool import Spool
+from tests.references.publishing import wait_until
+
+class Hangs:
+    def find(self, record_ids):
+        print("hanging", flush=True)
+        import threading
+        threading.Event().wait()
+
+made = WandbPublisher(spool=Spool(folder), receipts=Hangs())
+made.publish(step_index(1, run=name), run=run)
+assert wait_until(lambda: counts(made, "spooled") == (1,))
+"""
+
+
+def test_leaving_without_close_does_not_hang(client_environment: dict[str, str], name: str, tmp_path: Path) -> None:
+    """An interpreter that ends while a call of the publisher hangs, ends; the spool has the step."""
+    process = run_script(EXIT, client_environment, name, str(tmp_path))
+    output, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 0, output
+    assert list(Spool(tmp_path).steps()) == [StepKey(name, "train", 1)]
+
+
+KILLED = """
+run = wandb.init(project="tests", id=name)
+with publisher(folder) as made:
+    for step in (1, 2, 3):
+        made.publish(step_index(step, run=name), run=run)
+    print("published", flush=True)
+    made.close(60)
+"""
+
+
+def test_kill_9_loses_no_step(
+    wandb_server: WandbServer,
+    wandb_run: wandb.Run,
+    client_environment: dict[str, str],
+    name: str,
+    tmp_path: Path,
+) -> None:
+    """Killed after W&B has committed a version and before anybody knew, the next process makes no second one."""
+    wandb_server.faults.plan("ArtifactByID", Hang(), times=None)  # what the client asks once it has committed
+    process = run_script(KILLED, client_environment, name, str(tmp_path))
+    assert wait_until(lambda: versions(wandb_server, name))
+    assert wait_until(lambda: Spool(tmp_path).count() == 3)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=30)
+    wandb_server.heal()
+
+    with publisher(tmp_path) as later:
+        for key in list(Spool(tmp_path).steps()):
+            later.publish(step_index(key.step, run=key.run), run=wandb_run)
+        assert later.close(30)
+        assert counts(later, "logged", "spooled") == (3, 0)
+
+    assert len(versions(wandb_server, name)) == 3
+
+
+def test_many_threads_may_publish(wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path) -> None:
+    """Steps from several threads are each logged once."""
+    with publisher(tmp_path) as made:
+        threads = [
+            threading.Thread(target=made.publish, args=(step_index(step, run=name),), kwargs={"run": wandb_run})
+            for step in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert made.close(30)
+
+    assert len(versions(wandb_server, name)) == 8
