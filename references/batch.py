@@ -28,6 +28,9 @@ class Part(IntEnum):
     TRAINED = 3
 
 
+_ABSENT, _UNTRAINED, _UNKNOWN, _TRAINED = Part  # looking a member up costs as much as all else done for a row
+
+
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """The rows of one step's batch, by what names their trajectory.
@@ -88,7 +91,7 @@ def count_unlogged(batch: Batch, entries: Iterable[Entry]) -> int:
 
 def part_of_lone(entry: Entry, batch: Batch) -> Part:
     """Decide what a sample has to do with a batch that is the only one of its key and was never retried."""
-    return batch.by_record.get(entry.id) or batch.by_key.get(entry.key, Part.ABSENT)
+    return batch.by_record.get(entry.id) or batch.by_key.get(entry.key, _ABSENT)
 
 
 def parts_of(samples: Sequence[Sample], batch: Batch) -> list[Part]:
@@ -100,25 +103,25 @@ def parts_of(samples: Sequence[Sample], batch: Batch) -> list[Part]:
     parts = [_part_by_record(sample, batch) for sample in samples]
     key = samples[0].final.key
     if len(samples) == 1:
-        return [parts[0] or batch.by_key.get(key, Part.ABSENT)]
+        return [parts[0] or batch.by_key.get(key, _ABSENT)]
     for source, part in batch.draws.get(key, ()):
         owners = [i for i, sample in enumerate(samples) if sample.came_from(source)] or range(len(samples))
         for i in owners:
-            parts[i] = max(parts[i], part if len(owners) == 1 else Part.UNKNOWN)
+            parts[i] = max(parts[i], part if len(owners) == 1 else _UNKNOWN)
     return parts
 
 
 def _part_by_record(sample: Sample, batch: Batch) -> Part:
     part = batch.by_record.get(sample.final.id)
     if part is None and any(entry.id in batch.by_record for entry in sample.attempts):
-        return Part.UNTRAINED  # the batch has an attempt that was superseded, the final one did not train
-    return part or Part.ABSENT
+        return _UNTRAINED  # the batch has an attempt that was superseded, the final one did not train
+    return part or _ABSENT
 
 
 def _parts(loss_masks: Sized | None, count: int) -> list[Part]:
     if loss_masks is None:
-        return [Part.UNKNOWN] * count
-    return [Part.TRAINED if has_token else Part.UNTRAINED for has_token in trainable_rows(loss_masks, count)]
+        return [_UNKNOWN] * count
+    return [_TRAINED if has_token else _UNTRAINED for has_token in trainable_rows(loss_masks, count)]
 
 
 def _key(named: Any) -> Key:  # noqa: ANN401 - duck typing is the point

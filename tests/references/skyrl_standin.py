@@ -216,6 +216,8 @@ class AsyncTrainer(Trainer):
                     batch = self.convert_generation_group_mini_batch_to_training_input(kept, dropped)
                     await self._run_training(batch)
                     kept, dropped = [], []
+                    if self.plan.eval_prompts:
+                        await self.eval()
                     self.global_step += 1
         self.tracker.finish()
 

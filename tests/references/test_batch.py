@@ -43,9 +43,10 @@ def test_a_row_that_names_nothing_is_passed_over() -> None:
     assert part_of_lone(entry("", key=("task", 0)), batch) is Part.UNTRAINED
 
 
-def test_one_trainable_turn_trains_the_trajectory() -> None:
+@pytest.mark.parametrize("named", [TrajectoryID("task", 0), "tr"])
+def test_one_trainable_turn_trains_the_trajectory(named: object) -> None:
     """A trajectory may have a row per turn: one with a trainable token is enough, wherever it stands."""
-    turns = [TrajectoryID("task", 0)] * 3
+    turns = [named] * 3
     assert part_of_lone(entry("tr"), read_batch(turns, [[0], [1], [0]])) is Part.TRAINED
     assert part_of_lone(entry("tr"), read_batch(turns, [[0], [0], [0]])) is Part.UNTRAINED
 

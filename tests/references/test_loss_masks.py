@@ -33,8 +33,8 @@ class _Tensor:
     def __bool__(self) -> bool:
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
 
-    def any(self, axis: int | None = None) -> _Tensor:
-        return _Tensor(self._values.any(axis=axis))
+    def sum(self, axis: int) -> _Tensor:
+        return _Tensor(self._values.sum(axis=axis))
 
     def tolist(self) -> Any:  # noqa: ANN401 - nested lists or a scalar
         return self._values.tolist()
@@ -50,8 +50,8 @@ class _Scalar(_Tensor):
 class _RowTensor(_Tensor):
     """One row of a jagged batch."""
 
-    def any(self, axis: int | None = None) -> _Tensor:
-        return _Scalar(self._values.any(axis=axis))
+    def any(self) -> _Tensor:
+        return _Scalar(self._values.any())
 
 
 MAKERS: list[Callable[[list[list[int]]], Sized]] = [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from types import SimpleNamespace
+from typing import Any
 
-from references.batch import read_batch
+from references.batch import Batch, Part, read_batch
 from references.record_log import RecordLog
 from references.run_index import RecordLocation
 from tests.references.index_builders import TrajectoryID, finished
@@ -106,6 +107,20 @@ def test_the_same_prompt_in_a_later_epoch_is_taken_apart() -> None:
     taken, _ = log.take_batch("train", read_batch([trained]), keep_steps=5)
     assert [entry.id for entry in taken] == ["trained"]
     assert names(log) == ["dropped"]
+
+
+def test_what_is_logged_while_a_batch_is_taken_is_kept() -> None:
+    """A generator that finishes an attempt just then loses nothing, and stands behind what was there before."""
+    log = RecordLog()
+
+    class _Interrupted(dict[str, Part]):
+        def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - as of any dict
+            log.add("train", TrajectoryID("meanwhile", 0), 0, SimpleNamespace(id="meanwhile"))
+            return super().get(key, default)
+
+    log.add("train", TrajectoryID("before", 0), 0, SimpleNamespace(id="before"))
+    assert log.take_batch("train", Batch(by_record=_Interrupted()), keep_steps=1) == ([], 0)
+    assert names(log) == ["before", "meanwhile"]
 
 
 def test_entries_that_no_batch_has_expire_and_are_counted() -> None:

@@ -123,6 +123,7 @@ def test_unknown_is_null_and_eval_is_false(log: Log) -> None:
     assert all(row.trained is (False if row.superseded else None) for row in unsaid.values())
     no_masks = train(entries, read_batch([source for source, _ in drawn]))
     assert no_masks == unsaid
-    evaluated = build_index(entries, run="run", phase="eval", step=3, batch=None)
+    everything = read_batch([source for source, _ in drawn], [[1]] * len(drawn))
+    evaluated = build_index(entries, run="run", phase="eval", step=3, batch=everything)
     assert not any(row.trained is not False for row in evaluated.rows)
     assert [row.superseded for row in evaluated.rows] == [row.superseded for row in unsaid.values()]

@@ -204,9 +204,10 @@ def test_dynamic_sampling_gives_the_stop_reasons_back(*, reasons: bool) -> None:
 def test_a_step_that_spans_two_epochs_keeps_what_it_collected() -> None:
     """Dynamic sampling goes on where the epoch before ended: nothing of the step is lost."""
     plan = Plan(batches=[["a", "b"]], epochs=2, batch_size=2, dynamic_sampling="filter")
-    training = _Training(plan, _Rollouts({"b": [[1, 1], [0, 1]]}), IndexedTrainer).run()
+    rollouts = _Rollouts({"a": [[0, 1], [1, 1]], "b": [[1, 1], [0, 1]]})
+    training = _Training(plan, rollouts, IndexedTrainer).run()
     assert training.steps == [("train", 1)]
-    assert training.trained() == draws(trained="a1 a2", untrained="b1 b2")
+    assert training.trained() == draws(trained="a1 b2", untrained="b1 a2")
     assert training.callback.stats()["discarded"] == 0
 
 
@@ -260,4 +261,4 @@ def test_the_asynchronous_trainer_evaluates_with_events() -> None:
     """An evaluation is indexed though the trainer itself says nothing of it."""
     plan = Plan(batches=[["a"]], eval_prompts=["e"])
     training = _Training(plan, _Rollouts(), IndexedAsyncTrainer, "train", "eval", keep_steps=1).run()
-    assert training.steps == [("eval", 0), ("train", 1)]
+    assert training.steps == [("eval", 0), ("train", 1), ("eval", 1)]
