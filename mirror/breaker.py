@@ -47,6 +47,11 @@ class Breaker:
         self._reminded_at = 0.0
         self._changed = asyncio.Event()
 
+    @property
+    def away_s(self) -> float:
+        """For how long it has not been closed, in seconds."""
+        return 0.0 if self.open_since is None else self._clock() - self.open_since
+
     async def admit(self) -> None:
         """Return when a call may be made; each admitted call ends with ``succeeded``, ``failed`` or ``abandoned``."""
         while self.state is not BreakerState.CLOSED:
@@ -65,8 +70,7 @@ class Breaker:
         """Take note that the store answered, be it with a refusal of one file."""
         self._failures = 0
         if self.state is not BreakerState.CLOSED:
-            outage_s = self._clock() - (self.open_since or 0.0)
-            logger.info("%s answers again after %.0f s; copying goes on", self._name, outage_s)
+            logger.info("%s answers again after %.0f s; work goes on", self._name, self.away_s)
             self.state, self.reason, self.open_since = BreakerState.CLOSED, None, None
             self._pause_s = FIRST_PAUSE_S
         self._probing = False
@@ -74,12 +78,13 @@ class Breaker:
 
     def failed(self, error: StoreError, *, refused: bool = False) -> None:
         """Take note of a failure; ``refused``: it will not pass until somebody acts."""
-        self._probing = False
+        was_probe, self._probing = self._probing, False
         self._failures += 1
         now = self._clock()
         if self.state is not BreakerState.CLOSED:
-            self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
-            self._probe_at = now + self._pause_s
+            if was_probe:  # not one of many calls that were under way when it opened
+                self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
+                self._probe_at = now + self._pause_s
             self._become(refused, error)
             if now - self._reminded_at >= REMIND_EVERY_S:
                 self._say(logging.WARNING, "still", now)

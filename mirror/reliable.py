@@ -30,6 +30,12 @@ from mirror.store import PART_BYTES, ObjectInfo, Parts, Store, Stored
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
+PATIENCE_S = 30.0  # how long a check waits for a store that is away
+
+
+class _AwayError(TryAgainError):
+    """The store was not asked: it is away."""
+
 
 @dataclass(slots=True)
 class CallCounts:
@@ -44,7 +50,8 @@ class ReliableStore:
     """Applies one policy to every call of a store.
 
     ``patient``: calls wait while the store is away or refuses everything, for as long as it takes (a mirror's copies);
-    otherwise they fail then (a check that has to end).
+    otherwise they fail once it has been away for ``PATIENCE_S``, and at once where it refuses everything (a check that
+    has to end).
     """
 
     def __init__(
@@ -92,15 +99,33 @@ class ReliableStore:
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
         """Yield an object's bytes once, with a deadline for each chunk; its caller begins again when it breaks."""
-        self._give_up_if_away("get", key)
-        async with self._limiter.take():
-            chunks = self._store.read(key)
-            while True:
-                chunk = await self._bounded("get", key, lambda: anext(chunks, None), self._policy.timeout_s)
-                if chunk is None:
-                    self._breaker.succeeded()
-                    return
-                yield chunk
+        await self._admit("get", key)
+        try:
+            async with self._limiter.take():
+                chunks = self._store.read(key)
+                while (
+                    chunk := await self._bounded("get", key, lambda: anext(chunks, None), self._policy.timeout_s)
+                ) is not None:
+                    yield chunk
+        except TryAgainError as error:
+            self._failed(error)
+            raise
+        except StoreRefusedError as error:
+            self._note(error)
+            self._breaker.failed(error, refused=True)
+            raise
+        except AccessDeniedError:
+            self._breaker.abandoned()
+            raise
+        except StoreError as error:
+            self._note(error)
+            self._breaker.succeeded()
+            raise
+        except BaseException:  # also when the caller has read enough
+            self._breaker.abandoned()
+            raise
+        self._breaker.succeeded()
+        self._limiter.succeeded()
 
     async def stat(self, key: str) -> ObjectInfo | None:
         """Describe one object."""
@@ -145,17 +170,18 @@ class ReliableStore:
             seen = self._refreshes
             try:
                 return await attempt()
+            except _AwayError:
+                raise
             except TryAgainError as error:
                 failures += 1
-                await self._after_failure(error, failures, seen)
+                await self._pause(error, failures, seen)
 
     async def _call(
         self, operation: str, key: str, attempt: Callable[[], Awaitable[T]], *, timeout_s: float | None = None
     ) -> T:
         failures = timeouts = 0
         while True:
-            self._give_up_if_away(operation, key)
-            await self._breaker.admit()
+            await self._admit(operation, key)
             seen = self._refreshes
             try:
                 async with self._limiter.take():
@@ -164,7 +190,8 @@ class ReliableStore:
             except TryAgainError as error:
                 failures += 1
                 timeouts += isinstance(error, DeadlineError)
-                await self._after_failure(error, failures, seen)
+                self._failed(error)
+                await self._pause(error, failures, seen)
             except AccessDeniedError as error:
                 self._breaker.abandoned()
                 await self._after_denial(error)
@@ -198,11 +225,40 @@ class ReliableStore:
             self.counts.timed_out += 1
             raise DeadlineError(operation, key, f"no answer within {timeout_s:g} s") from None
 
-    async def _after_failure(self, error: TryAgainError, failures: int, refreshes: int) -> None:
+    async def _admit(self, operation: str, key: str) -> None:
+        """Wait until a call may be made.
+
+        Raises:
+            _AwayError: it may not, and the patience is over.
+        """
+        patience_s = None if self._patient else self._patience_left()
+        if patience_s is None:
+            await self._breaker.admit()
+            return
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._breaker.admit()
+        except TimeoutError:
+            reason = f"not asked: the store is away ({self._breaker.reason})"
+            raise _AwayError(operation, key, reason) from None
+
+    def _patience_left(self) -> float | None:
+        """Return for how long a check still waits, in seconds; None where there is nothing to wait for."""
+        match self._breaker.state:
+            case BreakerState.CLOSED:
+                return None
+            case BreakerState.OPEN:
+                return max(0.0, PATIENCE_S - self._breaker.away_s)
+            case BreakerState.REFUSED:
+                return 0.0
+
+    def _failed(self, error: TryAgainError) -> None:
         self._note(error)
         if isinstance(error, ThrottledError | DeadlineError):
             self._limiter.throttled()
         self._breaker.failed(error)
+
+    async def _pause(self, error: TryAgainError, failures: int, refreshes: int) -> None:
         if failures >= self._policy.attempts:
             raise error
         pause_s = self._policy.pause_s(failures, error.retry_after_s)
@@ -239,10 +295,6 @@ class ReliableStore:
             raise error from None  # the probe itself could not run: the file waits for another day
         else:
             raise error
-
-    def _give_up_if_away(self, operation: str, key: str) -> None:
-        if not self._patient and self._breaker.state is not BreakerState.CLOSED:
-            raise TryAgainError(operation, key, f"not asked: the store is away ({self._breaker.reason})")
 
     def _note(self, error: StoreError) -> None:
         self.counts.last_error = str(error)

@@ -20,6 +20,7 @@ import xxhash
 from mirror.errors import NotFoundError, ReceiptError
 from mirror.ledger import Mark
 from mirror.receipt import MAX_LINE_BYTES, Receipt, decode_lines
+from mirror.reliable import ReliableStore
 from mirror.store import ObjectInfo, Store, read_whole
 
 logger = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class SegmentWriter:
 class SegmentReader:
     """Reads every writer's receipts, each time only the segments that are new or have changed."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ReliableStore) -> None:
         """Read nothing yet."""
         self._store = store
         self._seen: dict[str, tuple[int, str | None]] = {}  # key -> size and ETag when it was read
@@ -138,7 +139,7 @@ class SegmentReader:
 
     async def _fetch(self, info: ObjectInfo) -> bytes:
         try:
-            return await read_whole(self._store, info.key, max_bytes=MAX_SEGMENT_BYTES)
+            return await self._store.repeat(lambda: read_whole(self._store, info.key, max_bytes=MAX_SEGMENT_BYTES))
         except NotFoundError:
             return b""  # deleted since it was listed
 
