@@ -9,20 +9,21 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Iterable, Sized
-from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 from references import plain
 from references.batch import count_unlogged, read_batch
 from references.errors import BatchError, ConfigError, StepError
+from references.publisher import WandbPublisher
 from references.rows import build_index
 from references.run_index import PHASES, Phase
-from references.seams import Publisher, PublishSettings
+from references.seams import PublishSettings
 
 if TYPE_CHECKING:
     from references.batch import Batch
     from references.entry import Entry
     from references.record_log import RecordLog
+    from references.seams import Publisher
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class StepIndexer:
         self._records = records
         self._phases = _checked_phases(phases)
         self._keep_steps = keep_steps
-        self._publisher = publisher or _wandb_publisher(self._settings)
+        self._publisher: Publisher = WandbPublisher(self._settings) if publisher is None else publisher
         self._run_id = ""
         self._counts = {"discarded": 0, "expired": 0, "unlogged": 0}
 
@@ -211,8 +212,3 @@ def _checked_phases(phases: Iterable[str]) -> frozenset[Phase]:
     if unknown or isinstance(phases, str):
         raise ConfigError(f"the phases to index are {phases!r}: give a list of {' and '.join(map(repr, PHASES))}")
     return frozenset(cast("list[Phase]", named))
-
-
-def _wandb_publisher(settings: PublishSettings) -> Publisher:
-    # imported late: a callback with another publisher needs no W&B client
-    return cast("Publisher", import_module("references.publisher").WandbPublisher(settings))

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from references.callback import SkycapRecordIndex
+from references.codec import decode
 from references.errors import StepError
 from references.record_log import RecordLog
 from tests.references.index_builders import KeepingPublisher, TrajectoryID, finished
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 RUN = SimpleNamespace(id="run-1")
 
 
-def trainer(backend: str = "wandb", **rest: Any) -> SimpleNamespace:  # noqa: ANN401 - attributes of a trainer
+def trainer(backend: str = "wandb", run: object = RUN, **rest: Any) -> SimpleNamespace:  # noqa: ANN401 - attributes
     """Return what the callback looks at of a trainer."""
-    return SimpleNamespace(tracker=SimpleNamespace(backend=backend, logger=SimpleNamespace(run=RUN)), **rest)
+    return SimpleNamespace(tracker=SimpleNamespace(backend=backend, logger=SimpleNamespace(run=run)), **rest)
 
 
 def event(step: int | None, **fields: Any) -> SimpleNamespace:  # noqa: ANN401 - fields of the event
@@ -86,8 +92,7 @@ def test_without_an_active_run_the_step_is_published_all_the_same() -> None:
     """It is the publisher that knows what to do until there is a run again."""
     run = _Run("train")
     run.rollout("a")
-    without = SimpleNamespace(tracker=SimpleNamespace(backend="wandb", logger=SimpleNamespace(run=None)))
-    run.callback.on_step_end(without, event(3), None)
+    run.callback.on_step_end(trainer(run=None), event(3), None)
     ((index, logged_to),) = run.publisher.published
     assert (index.run, logged_to) == ("", None)
 
@@ -138,3 +143,21 @@ def test_every_event_of_a_trainer_is_answered() -> None:
         getattr(run.callback, f"on_{name}")(trainer(), event(1), None)
     assert run.publisher.published == []
     assert len(run.log.take("train")) == 1
+
+
+def test_without_a_publisher_of_its_own_it_is_wandb_and_nothing_is_lost_without_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As existing trainers make it: the step is in the spool once the callback is closed, though no run was active."""
+    monkeypatch.setenv("RECORD_MIRROR_SPOOL", str(tmp_path))
+    log = RecordLog()
+    log.add("train", TrajectoryID("a", 0), 0, finished("tr_a"))
+    with mock.patch.dict(os.environ):  # the publisher sets limits for W&B's client
+        callback = SkycapRecordIndex(
+            log, ["train"], queue_size=4, timeout=1.0, attempts=1, backoff=0, shutdown_timeout=5
+        )
+        callback.on_step_end(trainer(run=None), event(3), None)
+        callback.close()
+    (spooled,) = tmp_path.rglob("step-3.json")
+    assert [row.id for row in decode(spooled.read_bytes()).rows] == ["tr_a"]
+    assert callback.stats()["logged"] == 0
