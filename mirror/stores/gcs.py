@@ -20,7 +20,7 @@ from urllib.parse import quote
 from mirror.errors import NotFoundError, TryAgainError
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Stored
-from mirror.stores.translate import translating
+from mirror.stores.translate import opening, translating
 
 if TYPE_CHECKING:
     import aiohttp
@@ -165,7 +165,8 @@ class GcsStore:
         from gcsfs import GCSFileSystem  # noqa: PLC0415 - heavy, and only where GCS is used
 
         if self._fs is None:
-            self._fs = GCSFileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
+            with opening(self._redact):
+                self._fs = GCSFileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
         return self._fs
 
     def _root_url(self) -> str:
@@ -200,10 +201,10 @@ class GcsAnswerError(Exception):
             error = json.loads(text)["error"]
             text = str(error.get("message", text))
             code = str(error["errors"][0]["reason"])
-        if status == _NOT_FOUND and "bucket" in text.lower():
+        if status == _NOT_FOUND and "bucket does not exist" in text.lower():  # an object's message names its bucket
             code = "NoSuchBucket"
         super().__init__(f"{status} {text}")
-        self.response = {
+        self.response: Mapping[str, Mapping[str, object]] = {
             "Error": {"Code": code},
             "ResponseMetadata": {"HTTPStatusCode": status, "HTTPHeaders": headers},
         }

@@ -14,7 +14,7 @@ from mirror.errors import FileRefusedError, NotFoundError
 from mirror.location import Location
 from mirror.store import PART_BYTES, ObjectInfo, Parts, Stored
 from mirror.stores.threads import DaemonThreads
-from mirror.stores.translate import translating
+from mirror.stores.translate import opening, translating
 
 PAGE = 1_000
 # Stores on which a file grows under its name and a rename is one cheap step: written aside first.
@@ -118,7 +118,8 @@ class FsspecStore:
             cls = fsspec.get_filesystem_class(self._location.protocol)
             native = {"asynchronous": True, "loop": asyncio.get_running_loop()} if cls.async_impl else {}
             plain = {"skip_instance_cache": True, "use_listings_cache": False}
-            self._fs = await self._threads.run(lambda: cls(**{**plain, **native, **self._options}))
+            with opening(self._redact):
+                self._fs = await self._threads.run(lambda: cls(**{**plain, **native, **self._options}))
         if self._fs.async_impl:
             return await getattr(self._fs, f"_{method}")(*arguments, **options)
         return await self._threads.run(getattr(self._fs, method), *arguments, **options)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from mirror.errors import NotFoundError, TryAgainError
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Stored
-from mirror.stores.translate import translating
+from mirror.stores.translate import opening, translating
 
 if TYPE_CHECKING:
     import s3fs
@@ -173,13 +173,14 @@ class S3Store:
         from botocore.handlers import add_expect_header  # noqa: PLC0415 - heavy, and only where S3 is used
         from s3fs import S3FileSystem  # noqa: PLC0415 - likewise
 
-        fs = S3FileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
-        try:
-            await fs.set_session()
-            client = await fs.get_s3(self._bucket)
-        except BaseException:
-            await _close(fs)
-            raise
+        with opening(self._redact):
+            fs = S3FileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
+            try:
+                await fs.set_session()
+                client = await fs.get_s3(self._bucket)
+            except BaseException:
+                await _close(fs)
+                raise
         # "Expect: 100-continue" costs a second round trip and disables the read timeout while it waits.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         if self._upload_checksum == "auto":

@@ -17,6 +17,7 @@ from mirror.errors import (
     CredentialsError,
     DeadlineError,
     FileRefusedError,
+    MirrorError,
     NotFoundError,
     StoreError,
     StoreRefusedError,
@@ -36,30 +37,37 @@ CODES: Mapping[str, Kind] = {
     **dict.fromkeys(["TooManyRequests", "TooManyRequestsException", "BandwidthLimitExceeded"], ThrottledError),
     **dict.fromkeys(["rateLimitExceeded", "userRateLimitExceeded", "ServerBusy"], ThrottledError),
     **dict.fromkeys(["RequestTimeout", "InternalError", "ServiceUnavailable", "OperationAborted"], TryAgainError),
+    **dict.fromkeys(["ConditionalRequestConflict", "TemporaryRedirect", "OperationTimedOut"], TryAgainError),
+    "NoSuchUpload": TryAgainError,  # an aborted multipart upload: begun again from its start
     **dict.fromkeys(["BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"], TryAgainError),
     **dict.fromkeys(["IncompleteBody", "InvalidDigest", "RequestTimeoutException", "backendError"], TryAgainError),
     **dict.fromkeys(["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "authError"], CredentialsError),
     **dict.fromkeys(["RequestTimeTooSkewed", "RequestExpired", "InvalidToken"], CredentialsError),
+    "400": CredentialsError,  # the answer to a HEAD has no body: so S3 answers one with an expired token
     **dict.fromkeys(["KeyTooLong", "KeyTooLongError", "EntityTooLarge", "EntityTooSmall"], FileRefusedError),
     **dict.fromkeys(["InvalidObjectName", "XMinioInvalidObjectName", "InvalidURI"], FileRefusedError),
     **dict.fromkeys(["AccessDenied", "Forbidden", "AllAccessDisabled", "forbidden"], AccessDeniedError),
-    **dict.fromkeys(["NoSuchBucket", "InvalidBucketName", "NoSuchUpload", "PermanentRedirect"], StoreRefusedError),
+    **dict.fromkeys(["NoSuchBucket", "InvalidBucketName", "ContainerNotFound", "PermanentRedirect"], StoreRefusedError),
     **dict.fromkeys(["InvalidAccessKeyId", "SignatureDoesNotMatch", "AccountProblem"], StoreRefusedError),
     **dict.fromkeys(["QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity", "NotSignedUp"], StoreRefusedError),
-    **dict.fromkeys(["UserDisabled", "AccountIsDisabled", "userProjectMissing"], StoreRefusedError),
-    **dict.fromkeys(["NoSuchKey", "NoSuchVersion", "NotFound", "notFound"], NotFoundError),
-    "NoSuchUpload": TryAgainError,  # an aborted multipart upload: begun again from its start
+    **dict.fromkeys(["UserDisabled", "AccountIsDisabled", "accountDisabled", "userProjectMissing"], StoreRefusedError),
+    **dict.fromkeys(["quotaExceeded", "dailyLimitExceeded", "insufficientStorage"], StoreRefusedError),
+    # What is wrong with every request: a region, a header, a storage class or a key that the settings ask for.
+    **dict.fromkeys(["AuthorizationHeaderMalformed", "IllegalLocationConstraintException"], StoreRefusedError),
+    **dict.fromkeys(["NotImplemented", "MissingContentLength", "InvalidStorageClass"], StoreRefusedError),
+    **dict.fromkeys(["InvalidEncryptionAlgorithmError", "KMS.DisabledException"], StoreRefusedError),
+    **dict.fromkeys(["KMS.NotFoundException", "KMS.KMSInvalidStateException"], StoreRefusedError),
+    **dict.fromkeys(["NoSuchKey", "NoSuchVersion", "NotFound", "notFound", "BlobNotFound"], NotFoundError),
 }
 
 STATUSES: Mapping[int, Kind] = {
-    **dict.fromkeys([408, 425, 500, 502, 504], TryAgainError),
+    **dict.fromkeys([307, 408, 409, 425, 500, 502, 504], TryAgainError),
     **dict.fromkeys([429, 503], ThrottledError),
     401: CredentialsError,
     403: AccessDeniedError,
     404: NotFoundError,
     **dict.fromkeys([413, 414], FileRefusedError),
-    **dict.fromkeys([301, 307], StoreRefusedError),
-    507: StoreRefusedError,
+    **dict.fromkeys([301, 501, 507], StoreRefusedError),
 }
 
 # Classes by name, so that no SDK has to be imported to recognise its errors; the nearest base that is named decides.
@@ -79,7 +87,8 @@ CLASSES: Mapping[str, Kind] = {
     "InvalidRegionError": StoreRefusedError,
     "UnknownServiceError": StoreRefusedError,
     "InvalidEndpointDiscoveryConfigurationError": StoreRefusedError,
-    "ParamValidationError": FileRefusedError,
+    "ParamValidationError": StoreRefusedError,  # a bucket's name or an option that no request can carry
+    "ResourceNotFoundError": NotFoundError,
 }
 
 ERRNOS: Mapping[int, Kind] = {
@@ -97,24 +106,42 @@ BUGS = (TypeError, AttributeError, NameError, AssertionError, ImportError, Index
 def translating(operation: str, key: str, redact: Callable[[str], str]) -> Iterator[None]:
     """Raise what a driver's library raises as a StoreError that says what to do next, without secrets.
 
+    What is ours already, such as a record that changed while it was sent, passes as it is.
+
     Raises:
         StoreError: the foreign error, translated.
     """
     try:
         yield
-    except (StoreError, *BUGS):
+    except (MirrorError, *BUGS):
         raise
     except Exception as error:
         translated = translate(error, operation, key, redact)
-        if translated.reason == (str(error) or type(error).__name__)[:MAX_REASON_CHARS]:
+        if redact(str(error)) == str(error):
             raise translated from error
         raise translated from None  # the original's text may hold what was redacted
+
+
+@contextlib.contextmanager
+def opening(redact: Callable[[str], str]) -> Iterator[None]:
+    """Raise what a library raises for options that it does not know as a store that nobody can use so.
+
+    Raises:
+        StoreRefusedError: the store cannot be opened until somebody changes its options.
+    """
+    try:
+        yield
+    except BUGS as error:
+        reason = f"it cannot be opened with these storage_options: {redact(_one_line(error))}"
+        raise StoreRefusedError("open", "", reason) from None
 
 
 def translate(error: BaseException, operation: str, key: str, redact: Callable[[str], str]) -> StoreError:
     """Return the error of our own tree that ``error`` stands for."""
     kind, retry_after_s = classify(error)
-    reason = redact(str(error) or type(error).__name__)[:MAX_REASON_CHARS]
+    if kind is NotFoundError and operation == "put":
+        kind = StoreRefusedError  # what is missing is the place to put it
+    reason = redact(_one_line(error))[:MAX_REASON_CHARS]
     if issubclass(kind, TryAgainError):
         return kind(operation, key, reason, retry_after_s)
     return kind(operation, key, reason)
@@ -140,7 +167,10 @@ def _answer_of(error: BaseException) -> tuple[object, object, object] | None:
         metadata = response.get("ResponseMetadata") or {}
         return response["Error"].get("Code"), metadata.get("HTTPStatusCode"), metadata.get("HTTPHeaders")
     status = next((value for name in ("status", "status_code", "code") if (value := getattr(error, name, None))), None)
-    return (None, status, getattr(error, "headers", None)) if _is_status(status) else None
+    if not _is_status(status):
+        return None
+    code = getattr(error, "error_code", None)  # Azure's, an enumeration
+    return getattr(code, "value", code), status, getattr(error, "headers", None)
 
 
 def _by_errno(error: BaseException) -> Kind:
@@ -148,7 +178,9 @@ def _by_errno(error: BaseException) -> Kind:
         return ERRNOS[error.errno or 0]
     if isinstance(error, FileNotFoundError):
         return NotFoundError
-    return AccessDeniedError if isinstance(error, PermissionError) else TryAgainError
+    if isinstance(error, PermissionError) or (isinstance(error, OSError) and str(error).startswith("Forbidden: ")):
+        return AccessDeniedError  # the latter is how gcsfs says 403
+    return TryAgainError
 
 
 def of_answer(code: object, status: object) -> Kind:
@@ -173,6 +205,10 @@ def retry_after(headers: object) -> float | None:
     except ValueError:
         return None
     return seconds if seconds is not None and math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
