@@ -31,7 +31,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 def state_of(path: Path) -> FileState:
     """Return the state of a file that is there."""
-    state = read_state(path)
+    state = read_state(path.parent, path.name)
     assert state is not None
     return state
 

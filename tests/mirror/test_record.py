@@ -40,7 +40,7 @@ def test_only_regular_files_have_a_state(tmp_path: Path) -> None:
     (tmp_path / "tr_dir.json.zst").mkdir()
     os.mkfifo(tmp_path / "tr_pipe.json.zst")
     for name in ("tr_link.json.zst", "tr_dir.json.zst", "tr_pipe.json.zst", "absent", "target/below"):
-        assert read_state(tmp_path / name) is None
+        assert read_state(tmp_path, name) is None
     assert [entry.state.name for entry in iter_entries(tmp_path)] == []
 
 
