@@ -46,7 +46,7 @@ class Allowance:
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():  # served and cancelled at once
                     self._used -= units
-                else:
+                elif (turn, units) in self._waiting:  # or passed over already, between its cancellation and this
                     self._waiting.remove((turn, units))
                 self._serve()
                 raise
