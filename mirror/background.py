@@ -21,6 +21,7 @@ from mirror.looking import Looked
 from mirror.names import document_name
 from mirror.record import RecordGoneError, read_record
 from mirror.running import Plan, Running
+from mirror.stats import MirrorStats
 from mirror.stores.opening import check_protocol
 
 logger = logging.getLogger(__name__)
@@ -148,36 +149,33 @@ class RecordMirror:
         """Return a file's URI in the mirror."""
         return self._plan.location.uri(name)
 
-    def stats(self) -> dict[str, object]:
-        """Return counts and state: ``submitted`` is always ``mirrored + failed + late + pending``.
-
-        Sizes are in bytes; ``lag_s`` is the age in seconds of the oldest record that is not in the mirror yet.
-        """
+    def stats(self) -> MirrorStats:
+        """Return counts and state: ``submitted`` is always ``mirrored + failed + late + pending``."""
         counts = self._backlog.counts()
         running = self._running
         engine = running.engine if running else None
         breaker = running.breaker if running else None
         calls = running.store.counts if running else None
-        return {
-            "url": self.url,
-            "submitted": counts.submitted,
-            "mirrored": counts.mirrored,
-            "failed": counts.failed,
-            "late": counts.late,
-            "pending": counts.pending,
-            "late_names": self._backlog.names(NAMED) if counts.late else [],
-            "lost": engine.totals.lost if engine else 0,
-            "timed_out": calls.timed_out if calls else 0,
-            "retried": calls.retried if calls else 0,
-            "files": engine.totals.sent_files if engine else 0,
-            "bytes": engine.totals.sent_bytes if engine else 0,
-            "kept_files": engine.totals.kept_files if engine else 0,
-            "unchanged": engine.totals.unchanged if engine else 0,
-            "lag_s": max(0.0, time.time() - counts.oldest) if counts.oldest is not None else 0.0,
-            "breaker": breaker.state.value if breaker else "closed",
-            "breaker_reason": breaker.reason if breaker else None,
-            "last_error": (engine.totals.last_error if engine else None) or (calls.last_error if calls else None),
-        }
+        return MirrorStats(
+            url=self.url,
+            submitted=counts.submitted,
+            mirrored=counts.mirrored,
+            failed=counts.failed,
+            late=counts.late,
+            pending=counts.pending,
+            late_names=self._backlog.names(NAMED) if counts.late else [],
+            lost=engine.totals.lost if engine else 0,
+            timed_out=calls.timed_out if calls else 0,
+            retried=calls.retried if calls else 0,
+            files=engine.totals.sent_files if engine else 0,
+            bytes=engine.totals.sent_bytes if engine else 0,
+            kept_files=engine.totals.kept_files if engine else 0,
+            unchanged=engine.totals.unchanged if engine else 0,
+            lag_s=max(0.0, time.time() - counts.oldest) if counts.oldest is not None else 0.0,
+            breaker=breaker.state.value if breaker else "closed",
+            breaker_reason=breaker.reason if breaker else None,
+            last_error=(engine.totals.last_error if engine else None) or (calls.last_error if calls else None),
+        )
 
     def left(self) -> list[Left]:
         """Return the records that were handed over and are not in the mirror, as far as they have a name here."""

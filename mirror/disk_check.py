@@ -67,7 +67,7 @@ def _compare(directory: Path, record_id: str, state: FileState, receipt: Receipt
         )
     if (known.size, known.ctime_ns, known.inode) == (state.size_bytes, state.ctime_ns, state.inode):
         return None
-    if known.size == state.size_bytes and _hash(directory / state.name) == known.xxh3_128:
+    if known.size == state.size_bytes and hash_file(directory / state.name) == known.xxh3_128:
         return None
     return Finding(
         kind=FindingKind.CHANGED,
@@ -77,7 +77,12 @@ def _compare(directory: Path, record_id: str, state: FileState, receipt: Receipt
     )
 
 
-def _hash(path: Path) -> str:
+def hash_file(path: Path) -> str:
+    """Return the xxh3_128 of a regular file; a link is not followed, a pipe not waited for.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     hasher = xxhash.xxh3_128()
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:

@@ -1,0 +1,28 @@
+"""What a mirror says of itself at one moment: counts, sizes in bytes, times in seconds."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class MirrorStats(TypedDict):
+    """``submitted`` is always ``mirrored + failed + late + pending``."""
+
+    url: str  # without credentials
+    submitted: int
+    mirrored: int
+    failed: int  # given up until somebody acts, or the record is written again
+    late: int  # found again on disk, and copied then
+    pending: int
+    late_names: list[str]  # ids, as many as fit on a page
+    lost: int  # their file was gone before it was copied
+    timed_out: int  # requests
+    retried: int  # requests
+    files: int  # sent
+    bytes: int  # sent
+    kept_files: int  # of copied records: in the mirror already with the same bytes
+    unchanged: int  # records that looks at directories found in the mirror already
+    lag_s: float  # age of the oldest record that is not in the mirror yet
+    breaker: str  # closed, open or refused
+    breaker_reason: str | None
+    last_error: str | None
