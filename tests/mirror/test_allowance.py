@@ -28,8 +28,10 @@ class Holder:
             self.holding = True
             if self._order is not None:
                 self._order.append(self.units)
-            await self.let_go.wait()
-        self.holding = False
+            try:
+                await self.let_go.wait()
+            finally:
+                self.holding = False
 
 
 async def settled() -> None:
