@@ -25,7 +25,7 @@ class RetryPolicy:
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> float:
         """Return how long to wait after the n-th failure in a row (from 1), in seconds."""
-        pause = min(self.backoff_s * 2 ** (failures - 1), MAX_PAUSE_S)
+        pause = min(self.backoff_s * 2 ** min(failures - 1, 64), MAX_PAUSE_S)
         jittered = uniform(0.5 * pause, 1.5 * pause)
         return max(jittered, min(retry_after_s or 0.0, MAX_RETRY_AFTER_S))
 
