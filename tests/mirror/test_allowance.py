@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.allowance import Allowance
+from tests.mirror.fake_clock import settled
 
 
 class Holder:
@@ -32,12 +33,6 @@ class Holder:
                 await self.let_go.wait()
             finally:
                 self.holding = False
-
-
-async def settled() -> None:
-    """Let every task run as far as it can."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager

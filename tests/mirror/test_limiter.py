@@ -6,16 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.limiter import HALVE_EVERY_S, Limiter
-
-
-class Clock:
-    """A clock that a test turns."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.mirror.fake_clock import FakeClock
 
 
 def test_it_begins_at_the_limit() -> None:
@@ -25,19 +16,19 @@ def test_it_begins_at_the_limit() -> None:
 
 def test_throttling_halves_the_requests() -> None:
     """Each sign that the store cannot keep up halves what is under way, down to one."""
-    clock = Clock()
+    clock = FakeClock()
     limiter = Limiter(20, clock=clock)
     seen = []
     for _ in range(6):
         limiter.throttled()
         seen.append(limiter.capacity)
-        clock.now += HALVE_EVERY_S
+        clock.advance(HALVE_EVERY_S)
     assert seen == [10, 5, 2, 1, 1, 1]
 
 
 def test_a_burst_of_refusals_is_one_sign() -> None:
     """All requests under way are refused at once: that is one sign, not many."""
-    clock = Clock()
+    clock = FakeClock()
     limiter = Limiter(64, clock=clock)
     for _ in range(64):
         limiter.throttled()
@@ -46,7 +37,7 @@ def test_a_burst_of_refusals_is_one_sign() -> None:
 
 def test_it_recovers_step_by_step() -> None:
     """One more after each round that went well, up to the limit; a refusal begins the round anew."""
-    clock = Clock()
+    clock = FakeClock()
     limiter = Limiter(4, clock=clock)
     limiter.throttled()
     assert limiter.capacity == 2
@@ -67,10 +58,10 @@ def test_it_recovers_step_by_step() -> None:
 @given(st.integers(1, 100), st.lists(st.tuples(st.booleans(), st.floats(0, 3)), max_size=60))
 def test_it_stays_between_one_and_the_limit(limit: int, events: list[tuple[bool, float]]) -> None:
     """Whatever the store answers, at least one request goes on and no more than the limit do."""
-    clock = Clock()
+    clock = FakeClock()
     limiter = Limiter(limit, clock=clock)
     for went_well, pause_s in events:
-        clock.now += pause_s
+        clock.advance(pause_s)
         if went_well:
             limiter.succeeded()
         else:
