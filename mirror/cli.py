@@ -1,0 +1,279 @@
+"""The mirror's commands: parse, call the library, render, return an exit code."""
+
+# ruff: noqa: PLC0415 - a command imports what it needs itself: `record-mirror --help` waits for none of it
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from mirror.commands import EPILOG, command
+from mirror.config import MirrorConfig
+from mirror.errors import ConfigError
+from mirror.exits import Exit
+from mirror.options import COPIES, EVERYTHING, REQUESTS, Name, Seconds, Share, option
+from mirror.output import Output, plural
+
+if TYPE_CHECKING:
+    from mirror.location import Location
+    from mirror.progress import Tally
+    from mirror.repair import RepairPlan
+    from mirror.verify import Verification, VerifyLevel
+
+
+@click.group(epilog=EPILOG)
+@click.version_option(package_name="record-mirror")
+def commands() -> None:
+    """Copy finished record files to an object store, and prove that they arrived."""
+
+
+include_option = option(
+    "--include", multiple=True, type=Name(), metavar="PATTERN", help="Only records whose id matches, e.g. 'tr_a*'."
+)
+download_option = option("--download", is_flag=True, help="Read every file back and hash it.")
+sample_option = option("--sample", type=Share(), default=0.0, help="Read this share of the files back, e.g. 5%.")
+ask_store_option = option("--ask-store", is_flag=True, help="Ask the store for the hashes that it keeps.")
+
+
+@command(commands, *COPIES, "queue_size", "shutdown_timeout_s")
+@click.argument("dirs", nargs=-1, required=True, metavar="DIR...")
+@click.argument("url")
+@option("--dry-run", is_flag=True, help="Say what would be copied, and write nothing.")
+@include_option
+@option("--give-up-after", type=Seconds(), default=60, show_default=True, help="End when the store is away so long.")
+@option("--max-duration", type=Seconds(), default=None, help="End after this time; the next run goes on.")
+def sync(
+    *,
+    dirs: tuple[str, ...],
+    url: str,
+    dry_run: bool,
+    include: tuple[str, ...],
+    give_up_after: float,
+    max_duration: float | None,
+    config: MirrorConfig,
+    output: Output,
+) -> int:
+    """Copy what is missing, then exit.
+
+    Every finished record of the DIRs that the mirror at URL does not have yet is copied.
+    """
+    from mirror.location import parse_location
+    from mirror.progress import make_progress
+    from mirror.reports import report_sync
+    from mirror.stopping import Stopping
+    from mirror.sync import Limits, check_directories
+    from mirror.sync import sync as run_sync
+
+    location = parse_location(url)
+    directories = check_directories(dirs, location, must_exist=True)
+    if dry_run:
+        return _plan(directories, location, config, include, output)
+    limits = Limits(give_up_after_s=give_up_after, max_duration_s=max_duration)
+    with Stopping() as stopping:
+        with make_progress("copied", quiet=output.quiet) as progress:
+            summary = run_sync(
+                directories, url, config, stopping=stopping, include=include, limits=limits, tell=progress.update
+            )
+        return report_sync(summary, location.shown, output)
+
+
+def _plan(
+    directories: list[Path], location: Location, config: MirrorConfig, include: tuple[str, ...], output: Output
+) -> int:
+    from mirror.planning import Planner
+    from mirror.reports import report_plan, report_planned
+    from mirror.stores.opening import check_protocol
+
+    check_protocol(location)
+    planner = Planner(location, config, include)
+    problems = []
+    for directory in directories:
+        try:
+            for planned in planner.plan(directory):
+                report_planned(planned, output)
+        except OSError as error:
+            problems.append(f"{directory} cannot be read: {error.strerror or error}")
+    return report_plan(planner, problems, location.shown, output)
+
+
+@command(commands, *EVERYTHING)
+@click.argument("dirs", nargs=-1, required=True, metavar="DIR...")
+@click.argument("url")
+@include_option
+@option("--poll", is_flag=True, help="Look every few seconds instead of waiting for file-system events.")
+@option("--listen", default="127.0.0.1:9119", show_default=True, help="Where /healthz and /metrics are; or 'off'.")
+@option("--max-lag", type=Seconds(), default=None, help="Unhealthy when the oldest uncopied record is older.")
+def watch(
+    *,
+    dirs: tuple[str, ...],
+    url: str,
+    include: tuple[str, ...],
+    poll: bool,
+    listen: str,
+    max_lag: float | None,
+    config: MirrorConfig,
+    output: Output,
+) -> int:
+    """Copy records as they appear, until told to stop.
+
+    Runs beside servers that do not embed the library: every finished record of the DIRs goes to the mirror at URL.
+    SIGTERM or SIGINT copies what is left and ends; a second SIGINT ends at once.
+    """
+    from mirror.health import parse_listen, serving
+    from mirror.location import parse_location
+    from mirror.reports import report_watch
+    from mirror.stopping import Stopping
+    from mirror.sync import check_directories
+    from mirror.watch import Watch
+
+    location = parse_location(url)
+    directories = check_directories(dirs, location, must_exist=False)
+    daemon = Watch(directories, url, config, include=include, poll=poll)
+    with Stopping() as stopping, serving(parse_listen(listen), daemon.stats, max_lag_s=max_lag) as server:
+        if server is not None:
+            output.remark(f"health and metrics: {server.url}/healthz and /metrics")
+        output.remark(f"watching {plural(len(directories), 'directory')} for {location.shown}")
+        complete = daemon.run(stopping)
+        return report_watch(daemon.stats(), daemon.left(), output, complete=complete, interrupted=stopping.interrupted)
+
+
+@command(commands, *REQUESTS, failure=Exit.UNCHECKED)
+@click.argument("url", metavar="URL|DIR")
+def status(*, url: str, config: MirrorConfig, output: Output) -> int:
+    """Count what is in a mirror, by its receipts.
+
+    For a record DIR: what of it is in each mirror that it was ever copied to.
+    """
+    from mirror.location import parse_location
+    from mirror.reports import report_directory_status, report_mirror_status
+    from mirror.status import is_record_directory, read_directory, read_mirror
+
+    if is_record_directory(url):
+        return report_directory_status(read_directory(Path(url).absolute()), output)
+    location = parse_location(url)
+    if location.directory is not None and not location.directory.is_dir():
+        raise ConfigError(f"{location.directory} does not exist")
+    return report_mirror_status(read_mirror(url, config), location.shown, output)
+
+
+@command(commands, *REQUESTS, failure=Exit.UNCHECKED)
+@click.argument("url")
+@click.argument("dirs", nargs=-1, metavar="[DIR]...")
+@download_option
+@sample_option
+@ask_store_option
+def verify(
+    *,
+    url: str,
+    dirs: tuple[str, ...],
+    download: bool,
+    sample: float,
+    ask_store: bool,
+    config: MirrorConfig,
+    output: Output,
+) -> int:
+    """Check that a mirror is whole; change nothing.
+
+    The mirror at URL is compared with its receipts, and with the finished records of the DIRs. By default a listing
+    tells sizes and identities; hashes are compared as far as asked for.
+    """
+    from mirror.location import parse_location
+    from mirror.progress import make_progress
+    from mirror.reports import report_verification
+    from mirror.sync import check_directories
+    from mirror.verify import verify as run_verify
+
+    location = parse_location(url)
+    directories = check_directories(dirs, location, must_exist=True)
+    with make_progress("checked", quiet=output.quiet) as progress:
+        result = run_verify(
+            url,
+            directories,
+            config=config,
+            level=_level(download=download, sample=sample, ask_store=ask_store),
+            progress=lambda so_far: progress.update(_checked(so_far)),
+        )
+    return report_verification(result, location.shown, output)
+
+
+@command(commands, *COPIES)
+@click.argument("url")
+@click.argument("dirs", nargs=-1, metavar="[DIR]...")
+@option("--from", "source_url", metavar="URL", default=None, help="Take what no DIR has from this second mirror.")
+@download_option
+@sample_option
+@ask_store_option
+@option("--dry-run", is_flag=True, help="Say what would be restored, and change nothing.")
+@option("--yes", "-y", is_flag=True, help="Do not ask. Nothing is asked where there is no terminal.")
+def repair(
+    *,
+    url: str,
+    dirs: tuple[str, ...],
+    source_url: str | None,
+    download: bool,
+    sample: float,
+    ask_store: bool,
+    dry_run: bool,
+    yes: bool,
+    config: MirrorConfig,
+    output: Output,
+) -> int:
+    """Put back what is damaged in a mirror.
+
+    The mirror at URL is verified; what is missing or damaged is copied again from the records in the DIRs.
+    """
+    from mirror.location import parse_location
+    from mirror.progress import make_progress
+    from mirror.redact import redact_url
+    from mirror.repair import repair as run_repair
+    from mirror.reports import report_repair, report_repair_plan
+    from mirror.sync import check_directories
+
+    location = parse_location(url)
+    directories = check_directories(dirs, location, must_exist=True)
+    progress = make_progress("checked", quiet=output.quiet)
+    applied = not dry_run
+
+    def confirm(plan: RepairPlan) -> bool:
+        nonlocal applied
+        progress.__exit__(None, None, None)
+        report_repair_plan(plan, output, source_url=source_url and redact_url(source_url))
+        if applied and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+            applied = click.confirm(f"restore {plural(len(plan.steps), 'record')} in {location.shown}?", err=True)
+        return applied
+
+    with progress:
+        result = run_repair(
+            url,
+            directories,
+            source_url=source_url,
+            config=config,
+            level=_level(download=download, sample=sample, ask_store=ask_store),
+            confirm=confirm,
+            progress=lambda so_far: progress.update(_checked(so_far)),
+        )
+    return report_repair(result, location.shown, output, applied=applied)
+
+
+def _level(*, download: bool, sample: float, ask_store: bool) -> VerifyLevel:
+    from mirror.verify import VerifyLevel
+
+    if ask_store and (download or sample):
+        raise ConfigError("--ask-store and reading back are two ways to get a hash: give one of them")
+    return VerifyLevel(read_back=1.0 if download else sample, ask_store=ask_store)
+
+
+def _checked(result: Verification) -> Tally:
+    from mirror.progress import Tally
+
+    found = len(result.findings)
+    return Tally(
+        done=result.present + result.intact + found,
+        total=result.files or None,
+        unit="files",
+        size_bytes=result.size_bytes,
+        note=plural(found, "finding") if found else "",
+    )

@@ -1,0 +1,96 @@
+"""The frame around every command: its common options, its words, its errors and its exit code."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from mirror.config import ENV_PREFIX
+from mirror.errors import ConfigError, MirrorError, StoreError
+from mirror.exits import Exit
+from mirror.options import config_file_option, mirror_options, option
+from mirror.output import Output, log_to_stderr
+
+EPILOG = (
+    "Each option can also be set in the environment as RECORD_MIRROR_<OPTION>, and in a file that --config or "
+    "RECORD_MIRROR_CONFIG names. Exit codes: 0 complete, 1 failed, 2 usage, 3 partial, 4 differences found, "
+    "5 could not check, 130 interrupted."
+)
+
+
+def command(
+    group: click.Group, *settings: str, failure: Exit = Exit.FAILED
+) -> Callable[[Callable[..., int]], click.Command]:
+    """Make a function a command of the group.
+
+    It is called with ``output``, ``config`` and its own arguments, and returns its exit code.
+
+    Args:
+        group: whose command it becomes.
+        settings: the fields of ``MirrorConfig`` that it has options for.
+        failure: what its exit code is when the store makes it fail.
+    """
+
+    def decorate(function: Callable[..., int]) -> click.Command:
+        @functools.wraps(function)
+        def run(*, json: bool, quiet: bool, verbose: int, **given: Any) -> int:  # noqa: ANN401 - whatever it takes
+            output = Output(json=json, quiet=quiet)
+            log_to_stderr(verbose=verbose, quiet=quiet)
+            try:
+                return function(output=output, **given)
+            except ConfigError as error:
+                return _fail(output, error, Exit.USAGE)
+            except StoreError as error:
+                return _fail(output, error, failure)
+            except MirrorError as error:
+                return _fail(output, error, Exit.FAILED)
+
+        own = list(reversed(run.__dict__["__click_params__"]))
+        decorated: Any = mirror_options(*settings)(run)
+        for add in (
+            config_file_option,
+            option("--verbose", "-v", count=True, help="Log what happens; twice: each record."),
+            option("--quiet", "-q", is_flag=True, help="Only errors and findings."),
+            option("--json", is_flag=True, help="JSON lines on standard output, the last one a summary."),
+        ):
+            decorated = add(decorated)
+        made = group.command(epilog=EPILOG)(decorated)
+        made.params = [*own, *(parameter for parameter in made.params if parameter not in own)]
+        return made
+
+    return decorate
+
+
+def run(group: click.Group, args: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code; what a user can cause never ends in a traceback."""
+    arguments = list(sys.argv[1:] if args is None else args)
+    try:
+        code = group.main(arguments or ["--help"], prog_name="record-mirror", standalone_mode=False)
+    except (click.UsageError, ConfigError) as error:
+        return _refuse(error, arguments)
+    except click.ClickException as error:
+        return _fail(_plain_output(arguments), error, Exit.FAILED)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail(_plain_output(arguments), "interrupted", Exit.INTERRUPTED)
+    return int(code or 0)
+
+
+def _fail(output: Output, error: Exception | str, code: Exit) -> int:
+    output.error(error.format_message() if isinstance(error, click.ClickException) else str(error))
+    return output.summary(None, code)
+
+
+def _refuse(error: click.UsageError | ConfigError, arguments: Sequence[str]) -> int:
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(error.ctx.get_usage(), err=True)
+    return _fail(_plain_output(arguments), error, Exit.USAGE)
+
+
+def _plain_output(arguments: Sequence[str]) -> Output:
+    """Return what to speak through where no command got as far as having its own."""
+    return Output(json="--json" in arguments or ENV_PREFIX + "JSON" in os.environ)

@@ -1,0 +1,200 @@
+"""One record directory watched for finished records: by file-system events where they work, by looking where not.
+
+Events are the fast path and may be lost; a look at the whole directory finds what they missed. Where the directory
+changes and no event comes (network file systems, exhausted limits), looking takes over, at the pace of a few seconds.
+An idle directory costs one ``stat`` every TICK_S.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mirror.background import RecordMirror
+from mirror.looking import matcher
+from mirror.names import parse_name
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 2.0
+PAUSE = 20  # times as long as the last look took, before the next
+CALM = 10  # times less often is a directory looked at that did not change
+SETTLED_S = 2.0  # a directory that changed so recently may change again within its time stamp's grain
+EVENT_STEP_MS = 100
+EVENT_BATCH_MS = 1_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Schedule:
+    """When to look at a directory again. Times are in seconds on one clock, but for time stamps of the file system."""
+
+    rescan_s: float
+    polling: bool
+    _looked: bool = False
+    _ended_at: float = 0.0
+    _took_s: float = 0.0
+    _changed_ns: int = 0  # the directory's time stamp before the last look
+    _settled: bool = False  # nothing can have happened during that look without changing the time stamp
+
+    def is_due(self, now: float, changed_ns: int) -> bool:
+        """Decide from the directory's present time stamp."""
+        if not self._looked:
+            return True
+        since_s = now - self._ended_at
+        if since_s < self._took_s * PAUSE:
+            return False
+        if changed_ns == self._changed_ns and self._settled:
+            return since_s >= self.rescan_s * CALM
+        return self.polling or since_s >= self.rescan_s
+
+    def looked(self, *, began: float, ended: float, changed_ns: int, wall_ns: int) -> None:
+        """Take note of a look; ``changed_ns`` and ``wall_ns`` are of the moment before it began."""
+        self._looked = True
+        self._ended_at = ended
+        self._took_s = ended - began
+        self._changed_ns = changed_ns
+        self._settled = wall_ns - changed_ns > SETTLED_S * 1e9
+
+    def forget(self) -> None:
+        """Begin anew: it is another directory now."""
+        self._looked = False
+
+
+@dataclass(slots=True)
+class EventsSeen:
+    """Whether events arrive: a directory that changed must have had one by the next reading but one."""
+
+    _changed_ns: int | None = None
+    _count: int = 0  # of events, at the last reading
+    _suspect: int | None = None  # their count before a change that none announced yet
+
+    def are_missing(self, changed_ns: int, count: int) -> bool:
+        """Take a reading of the directory's time stamp and of how many events came so far."""
+        missing = self._suspect is not None and count == self._suspect
+        changed = self._changed_ns is not None and changed_ns != self._changed_ns
+        self._suspect = self._count if changed and not missing else None
+        self._changed_ns, self._count = changed_ns, count
+        return missing
+
+
+class DirectoryWatch:
+    """Hands a directory's finished records to a mirror, on threads of its own, until it is stopped."""
+
+    def __init__(
+        self, mirror: RecordMirror, directory: Path, *, include: Collection[str], poll: bool, rescan_s: float
+    ) -> None:
+        """Start nothing yet."""
+        self.directory = directory
+        self._mirror = mirror
+        self._include = tuple(include)
+        self._wanted = matcher(include)
+        self._schedule = Schedule(rescan_s=rescan_s, polling=poll)
+        self._stopped = threading.Event()
+        self._there = threading.Event()  # set while the directory exists
+        self._gone = threading.Event()  # ends the events of a directory that was replaced
+        self._events = 0  # written by the events' thread
+        self._following = False  # likewise
+
+    def start(self) -> None:
+        """Start looking, and listening for events."""
+        threading.Thread(target=self._look_regularly, name="record-mirror-look", daemon=True).start()
+        if not self._schedule.polling:
+            threading.Thread(target=self._follow_events, name="record-mirror-events", daemon=True).start()
+
+    def stop(self) -> None:
+        """Notice no more; the threads end soon."""
+        self._stopped.set()
+        self._gone.set()
+        self._there.set()
+
+    def look(self) -> bool:
+        """Have every record of the directory copied that is not in the mirror; False if it cannot be looked at."""
+        try:
+            self._mirror.scan(self.directory, include=self._include)
+        except FileNotFoundError:
+            return True  # it has no records
+        except OSError as error:
+            logger.warning("cannot look for records in %s: %s", self.directory, error)
+            return False
+        return True
+
+    def _look_regularly(self) -> None:
+        inode = None
+        seen = EventsSeen()
+        while not self._stopped.is_set():
+            try:
+                status = self.directory.stat()
+            except OSError as error:
+                if self._there.is_set() or inode is None:
+                    logger.warning("waiting for the record directory %s: %s", self.directory, error.strerror)
+                    inode = 0
+                self._there.clear()
+                self._gone.set()
+            else:
+                if status.st_ino != inode:
+                    inode, seen = status.st_ino, EventsSeen()
+                    self._schedule.forget()
+                    self._gone.set()
+                self._there.set()
+                self._consider(status.st_mtime_ns, seen)
+            self._stopped.wait(TICK_S)
+
+    def _consider(self, changed_ns: int, seen: EventsSeen) -> None:
+        if self._following and not self._schedule.polling and seen.are_missing(changed_ns, self._events):
+            self._fall_back("no file-system events arrive")
+        began, wall_ns = time.monotonic(), time.time_ns()
+        if self._schedule.is_due(began, changed_ns) and self._look_unless_closed():
+            self._schedule.looked(began=began, ended=time.monotonic(), changed_ns=changed_ns, wall_ns=wall_ns)
+
+    def _look_unless_closed(self) -> bool:
+        try:
+            return self.look()
+        except BaseException:
+            if not self._stopped.is_set():
+                raise
+            return False  # the mirror was closed meanwhile
+
+    def _fall_back(self, reason: str) -> None:
+        logger.warning("%s in %s: it is looked at every %g s instead", reason, self.directory, TICK_S)
+        self._schedule.polling = True
+        self._gone.set()
+        self._following = False
+
+    def _follow_events(self) -> None:
+        import watchfiles  # noqa: PLC0415 - only where events are used
+
+        while not self._stopped.is_set() and not self._schedule.polling:
+            if not self._there.wait(TICK_S):
+                continue
+            self._gone.clear()
+            changes = watchfiles.watch(
+                self.directory,
+                watch_filter=None,
+                debounce=EVENT_BATCH_MS,
+                step=EVENT_STEP_MS,
+                stop_event=self._gone,
+                raise_interrupt=False,
+                recursive=False,
+                force_polling=False,
+            )
+            try:
+                self._following = True
+                for batch in changes:
+                    self._take(path for change, path in batch if change is not watchfiles.Change.deleted)
+                    self._events += 1
+            except Exception as error:  # noqa: BLE001 - watchfiles raises several kinds, all with one remedy
+                if self.directory.is_dir():
+                    self._fall_back(f"file-system events are not to be had ({error})")
+                self._there.clear()
+            finally:
+                self._following = False
+
+    def _take(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            found = parse_name(path.rpartition("/")[2])
+            if found is not None and found.kind is None and self._wanted(found.record_id):
+                self._mirror.submit(self.directory, found.record_id)

@@ -1,0 +1,267 @@
+"""The options of the commands: by flag, by environment, by file; the flag wins, then the environment, then the file.
+
+The settings of a mirror are the fields of ``MirrorConfig`` and nothing beside them; an option's names in the
+environment (``RECORD_MIRROR_<OPTION>``) and in a file follow from its flag.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from mirror.config import ALIASES, ENV_PREFIX, MirrorConfig, file_values
+from mirror.errors import ConfigError
+from mirror.location import GCS_PROTOCOLS, S3_PROTOCOLS
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STORAGE = "storage_options"
+_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_STRENGTH = (ParameterSource.DEFAULT_MAP, ParameterSource.ENVIRONMENT, ParameterSource.COMMANDLINE)
+
+# What settings are called on a command line, and what they do there.
+_FLAGS: Mapping[str, tuple[str, str]] = {
+    "exclude": ("--exclude", "Leave sidecars of this kind out, e.g. experts."),
+    "workers": ("--workers", "Requests under way at most."),
+    "max_bytes_in_flight": ("--max-bytes-in-flight", "Bytes of file contents held in memory at most."),
+    "queue_size": ("--queue-size", "Records waiting in memory at most; more wait on disk."),
+    "timeout_s": ("--timeout", "Time for one attempt at one request."),
+    "attempts": ("--attempts", "Attempts at one request, the first included."),
+    "backoff_s": ("--backoff", "Pause before the second attempt; it doubles with each."),
+    "shutdown_timeout_s": ("--shutdown-timeout", "How long to go on copying when asked to stop."),
+    "rescan_s": ("--rescan", "Time between looks at the whole directory."),
+    "host": ("--host", "This node's address in receipts; found out unless given."),
+    "fsync": ("--fsync/--no-fsync", "Have a mirror in a directory survive a power cut."),
+    "upload_checksum": ("--upload-checksum", "What an S3 store checks uploads by: auto, xxh3_128 or md5."),
+}
+REQUESTS = ("workers", "timeout_s", "attempts", "backoff_s")  # what a command that only asks a store needs
+COPIES = (*REQUESTS, "exclude", "max_bytes_in_flight", "host", "fsync", "upload_checksum")  # one that also copies
+EVERYTHING = tuple(_FLAGS)
+
+
+class Seconds(click.ParamType):  # type: ignore[type-arg] # generic in click's newest releases only
+    """A length of time: ``90``, ``1.5``, ``90s``, ``10m``, ``2h``, ``1d``."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([smhd]?)", str(value).strip())
+        if not found:
+            self.fail(f"{value!r} is not a time such as 90, 10m or 2h", param, ctx)
+        return float(found[1]) * _UNITS_S[found[2]]
+
+
+class Share(click.ParamType):  # type: ignore[type-arg] # generic in click's newest releases only
+    """A part of a whole: ``5%`` or ``0.05``."""
+
+    name = "share"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return a number from 0 to 1."""
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1:
+            self.fail(f"{value!r} is not a share such as 5% or 0.05", param, ctx)
+        return share
+
+
+class Name(click.ParamType):  # type: ignore[type-arg] # generic in click's newest releases only
+    """One of several names; separated by commas where only one text can be given."""
+
+    name = "name"
+    envvar_list_splitter = ","
+
+    def convert(self, value: object, _param: click.Parameter | None, _ctx: click.Context | None) -> str:
+        """Return it without spaces around it."""
+        return str(value).strip()
+
+
+def option(*declarations: str, **attributes: Any) -> Callable[[F], F]:  # noqa: ANN401 - click's own
+    """Declare an option that can also be set in the environment, under each of its names."""
+
+    def decorate(function: F) -> F:
+        made = click.Option(declarations, **attributes)
+        variables = [ENV_PREFIX + name.upper() for name in _names(made)]
+        return click.option(*declarations, envvar=variables, **attributes)(function)
+
+    return decorate
+
+
+def mirror_options(*fields: str) -> Callable[[F], F]:
+    """Give a command the settings of these fields of ``MirrorConfig``, as its argument ``config``.
+
+    The command has an argument ``url``.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def run(**given: Any) -> Any:  # noqa: ANN401 - whatever options the command has
+            config = _take_config(click.get_current_context(), fields, given)
+            return function(config=config, **given)
+
+        decorated: Any = run
+        for add in reversed(list(_declare(fields))):
+            decorated = add(decorated)
+        return decorated  # type: ignore[no-any-return] # the function it was, with other arguments
+
+    return decorate
+
+
+def config_file_option(function: F) -> F:
+    """Give a command ``--config``, whose values stand in for options that are given nowhere else."""
+    return click.option(
+        "--config",
+        envvar=ENV_PREFIX + "CONFIG",
+        type=click.Path(dir_okay=False),
+        is_eager=True,
+        expose_value=False,
+        callback=_read_file,
+        metavar="FILE",
+        help="Read options from this TOML or JSON file.",
+    )(function)
+
+
+def parse_storage_option(text: str) -> tuple[list[str], object]:
+    """Take ``client_kwargs.region_name=eu-1`` apart; the value is JSON where it is any, else text.
+
+    Raises:
+        ConfigError: it has no ``=``, or an empty name.
+    """
+    name, equals, value = text.partition("=")
+    path = name.strip().split(".")
+    if not equals or not all(path):
+        raise ConfigError(f"--storage-option takes NAME=VALUE such as anon=true, not {name!r}")
+    try:
+        return path, json.loads(value)
+    except ValueError:
+        return path, value
+
+
+def merge(base: Mapping[str, object], over: Mapping[str, object]) -> dict[str, object]:
+    """Return ``base`` with the values of ``over``, table by table."""
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name)
+        merged[name] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def with_endpoint(options: Mapping[str, object], endpoint_url: str, url: str) -> dict[str, object]:
+    """Return a mirror's storage options with this endpoint in place of any other.
+
+    Raises:
+        ConfigError: this kind of store has no such option.
+    """
+    if url.partition("://")[0].lower() not in S3_PROTOCOLS | GCS_PROTOCOLS:
+        raise ConfigError("--endpoint-url is for s3:// and gs:// only: give other stores a --storage-option")
+    changed = {**options, "endpoint_url": endpoint_url}
+    client = changed.get("client_kwargs")
+    if isinstance(client, Mapping):
+        changed["client_kwargs"] = {name: value for name, value in client.items() if name != "endpoint_url"}
+    return changed
+
+
+def _declare(fields: tuple[str, ...]) -> Iterator[Callable[[F], F]]:
+    plain = MirrorConfig()
+    for field in fields:
+        flag, text = _FLAGS[field]
+        default = getattr(plain, field)
+        attributes: dict[str, Any] = {"default": None, "help": text + _shown(default)}
+        if isinstance(default, tuple):
+            attributes |= {"multiple": True, "type": Name()}
+        elif isinstance(default, float):
+            attributes |= {"type": Seconds()}
+        elif not isinstance(default, bool):
+            attributes |= {"type": type(default) if default is not None else str}
+        yield option(flag, field, **attributes)
+        if field == "attempts":
+            text = "Attempts at one request after the first."
+            yield option("--retries", type=click.IntRange(min=0), default=None, help=text)
+    # Not by `option`: in the environment and in a file these are one table, RECORD_MIRROR_STORAGE_OPTIONS as JSON.
+    text = "An option for the store's library; dots nest: client_kwargs.region_name=eu-1. May be repeated."
+    yield click.option("--storage-option", multiple=True, metavar="NAME=VALUE", help=text)
+    text = "Where an S3 or GCS service answers that is not at the usual place."
+    yield option("--endpoint-url", metavar="URL", default=None, help=text)
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, bool) or not isinstance(default, int | float | str):
+        return ""
+    return f"  [default: {default:g}]" if isinstance(default, float) else f"  [default: {default}]"
+
+
+def _take_config(ctx: click.Context, fields: tuple[str, ...], given: dict[str, Any]) -> MirrorConfig:
+    """Take the mirror's settings out of what a command was given."""
+    if "attempts" in fields:
+        retries = given.pop("retries")
+        if retries is not None and _strength(ctx, "retries") >= _strength(ctx, "attempts"):
+            given["attempts"] = retries + 1
+    values = {name: value for name in fields if (value := given.pop(name)) not in {None, ()}}
+    storage: dict[str, object] = dict(ctx.meta.get(_STORAGE, {}))
+    variable = ENV_PREFIX + _STORAGE.upper()
+    if variable in os.environ:
+        storage = merge(storage, MirrorConfig.from_environment({variable: os.environ[variable]}).storage_options)
+    for text in given.pop("storage_option"):
+        path, value = parse_storage_option(text)
+        storage = merge(storage, functools.reduce(lambda inner, name: {name: inner}, reversed(path), value))  # type: ignore[arg-type] # each round wraps it into a table
+    endpoint_url = given.pop("endpoint_url")
+    if endpoint_url is not None:
+        storage = with_endpoint(storage, endpoint_url, str(given["url"]))
+    return MirrorConfig.from_mapping(values, storage_options=storage)
+
+
+def _strength(ctx: click.Context, name: str) -> int:
+    source = ctx.get_parameter_source(name)
+    return _STRENGTH.index(source) if source in _STRENGTH else -1
+
+
+def _read_file(ctx: click.Context, _parameter: click.Parameter, path: str | None) -> None:
+    if path is None:
+        return
+    known = _known_options(ctx.find_root())
+    settings = MirrorConfig.__dataclass_fields__
+    values: dict[str, object] = {}
+    mirror_values: dict[str, object] = {}
+    for name, value in file_values(path).items():
+        plain = name.replace("-", "_")
+        field = ALIASES.get(plain, plain)
+        if field in settings:
+            mirror_values[field] = value
+        elif plain in known:
+            listed = known[plain].multiple and isinstance(value, str)
+            values[str(known[plain].name)] = [value] if listed else value
+        else:
+            nearest = difflib.get_close_matches(plain, [*known, *settings], n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else "`--help` lists the options"
+            raise ConfigError(f"unknown option {name!r} in {path}: {hint}")
+    config = MirrorConfig.from_mapping(mirror_values)
+    ctx.meta[_STORAGE] = config.storage_options
+    ctx.default_map = values | {name: getattr(config, name) for name in mirror_values if name != _STORAGE}
+
+
+def _known_options(root: click.Context) -> dict[str, click.Option]:
+    """Return the options of every command by their names in a file: one file serves them all."""
+    group = root.command
+    commands = [group]
+    if isinstance(group, click.Group):
+        commands = [command for name in group.list_commands(root) if (command := group.get_command(root, name))]
+    options = [found for command in commands for found in command.params if isinstance(found, click.Option)]
+    return {name: found for found in options if found.expose_value for name in _names(found)}
+
+
+def _names(made: click.Option) -> list[str]:
+    """Return the names of an option in a file: of its setting, and of its flags."""
+    flags = [flag[2:].replace("-", "_") for flag in made.opts if flag.startswith("--")]
+    return list(dict.fromkeys([str(made.name), *flags]))

@@ -1,0 +1,276 @@
+"""What came of a command, in words, in JSON and as an exit code: one function for each kind of result."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+
+from mirror.backlog import Left
+from mirror.exits import Exit, decide
+from mirror.judging import Finding
+from mirror.output import Output, format_bytes, plural
+from mirror.planning import PlannedRecord, Planner
+from mirror.repair import RepairPlan, RepairResult
+from mirror.stats import MirrorStats
+from mirror.status import DirectoryStatus, MirrorStatus
+from mirror.sync import Ended, SyncSummary
+from mirror.verify import Verification
+
+NAMED = 20  # records named where not all can be
+
+
+def report_planned(planned: PlannedRecord, output: Output) -> None:
+    """Say what a copy would do with one record."""
+    files = f"{plural(len(planned.send), 'file')}, {format_bytes(planned.size_bytes)}"
+    output.line(
+        "plan",
+        f"{'refuse' if planned.problem else 'copy'} {planned.record_id}: {planned.problem or files}",
+        id=planned.record_id,
+        directory=str(planned.directory),
+        files=[state.name for state in planned.send],
+        bytes=planned.size_bytes,
+        problem=planned.problem,
+    )
+
+
+def report_plan(planner: Planner, problems: Sequence[str], url: str, output: Output) -> int:
+    """End a dry run."""
+    for problem in problems:
+        output.error(problem)
+    unchanged = f"{plural(planner.unchanged_records, 'record')} ({plural(planner.unchanged_files, 'file')})"
+    if planner.planned_records:
+        text = f"would copy {plural(planner.planned_records, 'record')} ({plural(planner.planned_files, 'file')}, "
+        text += f"{format_bytes(planner.planned_bytes)}) to {url}; {unchanged} unchanged, nothing was written"
+    else:
+        text = f"nothing to do: {unchanged} in {url}"
+    return output.summary(
+        text,
+        decide(
+            done=planner.planned_files - planner.refused_files + planner.unchanged_files,
+            left=planner.refused_files + len(problems),
+        ),
+        dry_run=True,
+        url=url,
+        planned=planner.planned_files,
+        planned_records=planner.planned_records,
+        planned_bytes=planner.planned_bytes,
+        unchanged=planner.unchanged_files,
+        failed=planner.refused_files,
+    )
+
+
+def report_sync(summary: SyncSummary, url: str, output: Output) -> int:
+    """End a copy."""
+    for problem in summary.problems:
+        output.error(problem)
+    gave_up = summary.ended in {Ended.REFUSED, Ended.AWAY}
+    if gave_up:
+        said = "refuses everything" if summary.ended is Ended.REFUSED else "does not answer"
+        output.error(f"{url} {said}: {summary.reason}")
+    report_left(summary.left, output)
+    if not summary.looked_at_everything:
+        output.remark("ended before everything was looked at: the next run goes on")
+    if summary.copied or summary.missing:
+        text = f"copied {plural(summary.copied, 'file')} of {plural(summary.records, 'record')}, "
+        text += f"{format_bytes(summary.size_bytes)}, to {url}; {summary.unchanged:,} unchanged, "
+        text += f"{summary.failed:,} failed, {summary.late:,} late"
+    else:
+        text = f"nothing to do: {plural(summary.unchanged, 'file')} in {url}"
+    return output.summary(
+        text,
+        decide(
+            done=summary.copied + (0 if gave_up else summary.unchanged),
+            left=summary.missing,
+            interrupted=summary.ended is Ended.INTERRUPTED,
+        ),
+        url=url,
+        ended=summary.ended.name.lower(),
+        copied=summary.copied,
+        unchanged=summary.unchanged,
+        failed=summary.failed,
+        late=summary.late,
+        lost=summary.lost,
+        bytes=summary.size_bytes,
+        records=summary.records,
+        retried=summary.retried,
+    )
+
+
+def report_left(left: Sequence[Left], output: Output) -> None:
+    """Name the records that are not in the mirror."""
+    for record in left:
+        if not output.json:
+            continue
+        if record.reason is None:
+            output.line("late", None, id=record.record_id, directory=str(record.directory))
+        else:
+            output.line("error", None, message=record.reason, id=record.record_id, directory=str(record.directory))
+    for what, some in (
+        ("failed, see the log", [record for record in left if record.reason is not None]),
+        ("late, for the next run", [record for record in left if record.reason is None]),
+    ):
+        if some:
+            output.remark(f"{what}: {_some(record.record_id for record in some[: NAMED + 1])}")
+
+
+def report_watch(stats: MirrorStats, left: Sequence[Left], output: Output, *, complete: bool, interrupted: bool) -> int:
+    """End a daemon."""
+    report_left(left, output)
+    failed = sum(record.reason is not None for record in left)
+    if not complete and not left:
+        output.remark("ended before everything was looked at: the next start goes on")
+    text = f"copied {plural(stats['files'], 'file')} of {plural(stats['mirrored'], 'record')}, "
+    text += f"{format_bytes(stats['bytes'])}, to {stats['url']}; {plural(len(left), 'record')} left"
+    return output.summary(
+        text,
+        decide(done=1, left=0 if complete else len(left) or 1, interrupted=interrupted),
+        url=stats["url"],
+        copied=stats["files"],
+        unchanged=stats["kept_files"],
+        failed=failed,
+        late=len(left) - failed,
+        lost=stats["lost"],
+        bytes=stats["bytes"],
+        records=stats["mirrored"],
+        retried=stats["retried"],
+    )
+
+
+def report_findings(findings: Iterable[Finding], output: Output) -> None:
+    """Say what is wrong, file by file."""
+    for finding in findings:
+        output.line(
+            "finding",
+            f"{finding.kind}  {finding.name}  {finding.detail}",
+            kind=finding.kind.value,
+            name=finding.name,
+            id=finding.record_id,
+            detail=finding.detail,
+        )
+
+
+def report_verification(result: Verification, url: str, output: Output) -> int:
+    """End a check."""
+    report_findings(result.findings, output)
+    text = f"{url}: {plural(result.records, 'record')}, {plural(result.files, 'file')}, "
+    text += f"{format_bytes(result.size_bytes)}: {result.intact:,} intact by hash, {result.present:,} present by size "
+    text += f"and identity, {plural(result.damage, 'finding')}, {result.unchecked:,} not checked"
+    return output.summary(
+        text,
+        decide(findings=result.damage, unchecked=result.unchecked),
+        url=url,
+        unchanged=result.present + result.intact,
+        findings=result.damage,
+        unchecked=result.unchecked,
+        bytes=result.size_bytes,
+        records=result.records,
+        files=result.files,
+        present=result.present,
+        intact=result.intact,
+        foreign=result.foreign,
+        kinds={kind.value: count for kind, count in sorted(result.counts.items())},
+    )
+
+
+def report_repair_plan(plan: RepairPlan, output: Output, *, source_url: str | None) -> None:
+    """Say what a repair would do."""
+    for step in plan.steps:
+        source = str(step.directory) if step.directory is not None else source_url
+        output.line(
+            "plan",
+            f"restore {', '.join(step.names)} from {source}",
+            id=step.record_id,
+            files=list(step.names),
+            source=source,
+        )
+
+
+def report_repair(result: RepairResult, url: str, output: Output, *, applied: bool) -> int:
+    """End a repair."""
+    plan, found = result.plan, result.plan.verification
+    report_findings(plan.hopeless, output)
+    for record_id, reason in result.failed.items():
+        output.error(f"{record_id}: {reason}", id=record_id)
+    failed = sum(len(step.names) for step in plan.steps if step.record_id in result.failed)
+    if not found.damage:
+        text = f"nothing to do: {plural(found.present + found.intact, 'file')} in {url} as they should be"
+    elif applied:
+        text = f"restored {plural(result.restored_files, 'file')}, {format_bytes(result.restored_bytes)}, in {url}"
+        text += f"; {failed:,} failed, {len(plan.hopeless):,} without a source"
+    else:
+        restorable = sum(len(step.names) for step in plan.steps)
+        text = f"would restore {plural(restorable, 'file')} in {url}; {len(plan.hopeless):,} without a source; "
+        text += "nothing was changed"
+    if found.unchecked:
+        text += f"; {found.unchecked:,} not checked"
+    return output.summary(
+        text,
+        decide(
+            done=result.restored_files,
+            left=failed,
+            findings=len(plan.hopeless) if applied else found.damage,
+            unchecked=found.unchecked,
+        ),
+        url=url,
+        dry_run=not applied,
+        copied=result.restored_files,
+        unchanged=found.present + found.intact,
+        failed=failed,
+        findings=found.damage,
+        unchecked=found.unchecked,
+        without_source=len(plan.hopeless),
+        bytes=result.restored_bytes,
+    )
+
+
+def report_mirror_status(status: MirrorStatus, url: str, output: Output) -> int:
+    """Say what a mirror's receipts say."""
+    newest = None if status.newest_at is None else _moment(status.newest_at)
+    hosts = sorted(status.hosts)
+    lines = [
+        f"mirror   {url}",
+        f"records  {status.records:,}",
+        f"files    {status.files:,}",
+        f"bytes    {format_bytes(status.size_bytes)}",
+        f"writers  {len(status.writers):,}",
+        f"hosts    {_some(hosts) or 'none'}",
+        f"newest   {newest or 'no receipt yet'}",
+    ]
+    facts = {"url": url, "records": status.records, "files": status.files, "bytes": status.size_bytes}
+    output.line(
+        "mirror", "\n".join(lines), **facts, writers=len(status.writers), hosts=hosts, newest_at=status.newest_at
+    )
+    return output.summary(None, Exit.COMPLETE, **facts, unchanged=status.files)
+
+
+def report_directory_status(status: DirectoryStatus, output: Output) -> int:
+    """Say what a record directory's receipts say."""
+    output.line(
+        "directory",
+        f"{status.directory}: {plural(status.records, 'finished record')}",
+        directory=str(status.directory),
+        records=status.records,
+    )
+    for place in status.places:
+        output.line(
+            "place",
+            f"{place.place}: {plural(place.receipted, 'record')} receipted, {place.uncopied:,} uncopied",
+            place=place.place,
+            receipted=place.receipted,
+            uncopied=place.uncopied,
+        )
+    if not status.places:
+        output.remark("it was never copied to a mirror")
+    return output.summary(None, Exit.COMPLETE, directory=str(status.directory), records=status.records)
+
+
+def _moment(unix_s: float) -> str:
+    try:
+        return dt.datetime.fromtimestamp(unix_s, dt.UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):  # whoever can write to the mirror can claim any time
+        return str(unix_s)
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:NAMED]) + (", ..." if len(listed) > NAMED else "")

@@ -1,0 +1,118 @@
+"""How a mirror, or a record directory, stands: by receipts alone, at the cost of reading them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mirror.config import MirrorConfig
+from mirror.connecting import connect
+from mirror.ledger import DIRECTORY, Ledger
+from mirror.location import parse_location
+from mirror.looking import look
+from mirror.loop import run_in_loop
+from mirror.manifest import Manifest
+from mirror.names import KNOWN_KINDS
+from mirror.receipt import Receipt
+from mirror.record import find_kinds, iter_entries
+from mirror.segments import PREFIX, SegmentReader
+
+
+@dataclass(slots=True, kw_only=True)
+class MirrorStatus:
+    """What the receipts of a mirror say."""
+
+    records: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    newest_at: float | None = None  # Unix seconds: when the newest receipt was written
+    writers: set[str] = field(default_factory=set)  # one a process
+    hosts: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceStatus:
+    """What a record directory's own receipts say of one mirror."""
+
+    place: str  # the mirror's name beside the records
+    receipted: int  # records that were copied at some time, also those that are no longer here
+    uncopied: int  # finished records here that are not in it as they are now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryStatus:
+    """A record directory and the mirrors that it was ever copied to."""
+
+    directory: Path
+    records: int  # finished ones
+    places: tuple[PlaceStatus, ...]
+
+
+def read_mirror(url: str | os.PathLike[str], config: MirrorConfig) -> MirrorStatus:
+    """Read a mirror's receipts.
+
+    Raises:
+        StoreError: they cannot be read.
+        ConfigError: a setting is wrong.
+    """
+
+    async def work() -> MirrorStatus:
+        store = connect(parse_location(url), config)
+        manifest = Manifest()
+        status = MirrorStatus()
+        try:
+            await manifest.read(_noting(SegmentReader(store).read(), status))
+            status.records = len(manifest)
+            for file in manifest.files():
+                status.files += 1
+                status.size_bytes += file.size_bytes
+            return status
+        finally:
+            manifest.close()
+            await store.aclose()
+
+    return run_in_loop(work())
+
+
+def read_directory(directory: Path) -> DirectoryStatus:
+    """Compare a directory's finished records with its receipts, mirror by mirror.
+
+    Kinds of sidecars that a mirror leaves out do not count as uncopied.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    kinds = KNOWN_KINDS | find_kinds(directory)
+    folder = directory / DIRECTORY
+    return DirectoryStatus(
+        directory=directory,
+        records=sum(entry.kind is None for entry in iter_entries(directory)),
+        places=tuple(_read_place(directory, place.name, kinds) for place in sorted(folder.iterdir()) if place.is_dir())
+        if folder.is_dir()
+        else (),
+    )
+
+
+def is_record_directory(text: str) -> bool:
+    """Whether a path names a record directory, and not a mirror in a directory: that one has receipts."""
+    return "://" not in text and Path(text).is_dir() and not (Path(text) / PREFIX).is_dir()
+
+
+def _read_place(directory: Path, place: str, kinds: Collection[str]) -> PlaceStatus:
+    ledger = Ledger(directory, place, "status")  # a name under which nothing is ever written
+    try:
+        ledger.load()
+        uncopied = sum(len(chunk.uncopied) for chunk in look(directory, ledger, kinds))
+        return PlaceStatus(place=place, receipted=ledger.count(), uncopied=uncopied)
+    finally:
+        ledger.close()
+
+
+async def _noting(receipts: AsyncIterator[Receipt], status: MirrorStatus) -> AsyncIterator[Receipt]:
+    async for receipt in receipts:
+        status.writers.add(receipt.writer)
+        status.hosts.add(receipt.host)
+        status.newest_at = max(receipt.at, status.newest_at or receipt.at)
+        yield receipt
