@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from mirror.errors import NotFoundError, TryAgainError
+from mirror.errors import NotFoundError, StoreRefusedError, TryAgainError
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Stored
 from mirror.stores.translate import opening, translating
@@ -104,8 +104,11 @@ class GcsStore:
         if after:
             query["startOffset"] = self._prefix + after
         while True:
-            with translating("list", prefix, self._redact):
-                answer = await self._json("GET", self._bucket_url() + "/o", query)
+            try:
+                with translating("list", prefix, self._redact):
+                    answer = await self._json("GET", self._bucket_url() + "/o", query)
+            except NotFoundError as error:
+                raise StoreRefusedError("list", prefix, f"no such bucket: {error.reason}") from None
             page = [self._info(item) for item in answer.get("items", ())]
             yield [info for info in page if info.key > after] if after else page
             if not answer.get("nextPageToken"):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 4 << 20
 CONNECT_TIMEOUT_S = 10
+ABORT_TIMEOUT_S = 5  # to take back a large upload after its deadline; what is left is the bucket's lifecycle's to clear
 USER_AGENT = "record-mirror"
 _MD5_HEX = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _AWS_HOST = re.compile(r"(?:^|\.)amazonaws\.com(?:\.cn)?$")
@@ -92,7 +93,8 @@ class S3Store:
                 )
             except BaseException:
                 with contextlib.suppress(Exception):  # the first error is the one to tell
-                    await asyncio.shield(client.abort_multipart_upload(**upload))
+                    async with asyncio.timeout(ABORT_TIMEOUT_S):
+                        await client.abort_multipart_upload(**upload)
                 raise
         return _stored(answer, None)
 

@@ -166,6 +166,8 @@ def _answer_of(error: BaseException) -> tuple[object, object, object] | None:
     if isinstance(response, Mapping) and isinstance(response.get("Error"), Mapping):  # botocore's ClientError
         metadata = response.get("ResponseMetadata") or {}
         return response["Error"].get("Code"), metadata.get("HTTPStatusCode"), metadata.get("HTTPHeaders")
+    if any(base.__name__ == "HttpProcessingError" for base in type(error).__mro__):
+        return None  # aiohttp's word for an answer that broke off, with a status that nobody answered
     status = next((value for name in ("status", "status_code", "code") if (value := getattr(error, name, None))), None)
     if not _is_status(status):
         return None
