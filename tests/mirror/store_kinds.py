@@ -62,7 +62,7 @@ def kind_of(place: Place, *, name: str = "", via: str | None = None, upload_chec
 
 
 @functools.cache
-def shared_bucket(server: SeaweedS3 | FakeGcs, *, versioned: bool = False) -> str:
+def shared_bucket(server: SeaweedS3 | FakeGcs, *, versioned: bool) -> str:
     """Return a bucket that tests share, each below a prefix of its own: making one takes a while."""
     name = "shared-versioned" if versioned else "shared"
     if isinstance(server, FakeGcs):
@@ -80,7 +80,7 @@ def fresh_kind(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Kin
     prefix = f"runs/{uuid.uuid4().hex}"
     if name == "gcs":
         fake_gcs = request.getfixturevalue("fake_gcs")
-        return kind_of(GcsPlace(fake_gcs, shared_bucket(fake_gcs), prefix), name=name)
+        return kind_of(GcsPlace(fake_gcs, shared_bucket(fake_gcs, versioned=False), prefix), name=name)
     seaweed = request.getfixturevalue("seaweed")
     place = S3Place(seaweed, shared_bucket(seaweed, versioned=name == "s3_versioned"), prefix)
     native = kind_of(place, name=name)
