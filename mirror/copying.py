@@ -6,7 +6,7 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from mirror.allowance import Allowance
 from mirror.errors import RecordChangedError, RecordError
 from mirror.names import check_name, parse_name
 from mirror.receipt import FileReceipt, Receipt
-from mirror.record import FileState, read_record
+from mirror.record import FileState, Record, read_record, read_state
 from mirror.store import PART_BYTES, WHOLE_BYTES, Store, Stored
 
 MAX_ROUNDS = 5  # how often a record may change under our hands before it is left for later
@@ -73,12 +73,12 @@ async def copy_record(
         sidecars = [state for state in record.sidecars if _kind(state.name) not in copier.exclude]
         try:
             await _send_all(copier, directory, sidecars, progress)
-            if read_record(directory, record_id, kinds) != record:
+            if sidecars and not _is_still(record, sidecars):
                 continue
             await _send_all(copier, directory, [record.document], progress)
         except RecordChangedError:
             continue
-        if read_record(directory, record_id, kinds) == record:
+        if _is_still(record, sidecars):
             names = [*(state.name for state in sidecars), record.document.name]
             receipt = Receipt(
                 id=record_id,
@@ -91,6 +91,11 @@ async def copy_record(
             )
             return Copied(receipt=receipt, sent_files=progress.sent_files, sent_bytes=progress.sent_bytes)
     raise RecordChangedError(f"{record_id} in {directory} is being written again and again: it is copied later")
+
+
+def _is_still(record: Record, sidecars: Iterable[FileState]) -> bool:
+    """Whether the record is the same generation as before: a newer one replaces its document too, and last."""
+    return all(read_state(record.directory, state.name) == state for state in (*sidecars, record.document))
 
 
 async def _send_all(copier: Copier, directory: Path, states: list[FileState], progress: _Progress) -> None:

@@ -53,6 +53,7 @@ class Ledger:
             "CREATE TABLE receipt (id TEXT PRIMARY KEY, at REAL, state TEXT, excluded TEXT, files INTEGER, line BLOB) "
             "WITHOUT ROWID"
         )
+        self._index.execute("BEGIN")  # never committed: it goes with the process, and each insert is the cheaper
 
     def load(self) -> list[tuple[bytes, Mark]]:
         """Read what every writer has appended since the last time.
