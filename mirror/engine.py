@@ -133,12 +133,12 @@ class Engine:
             logger.warning("the mirror did not answer a first probe within 30 s")
 
     async def write_probe(self) -> None:
-        """Write this writer's receipts so far: what every writer must be able to do.
+        """Write something harmless, once, where every writer must be able to.
 
         Raises:
             StoreError: the store does not take it.
         """
-        await self._segments.write(self._raw_store)
+        await self._segments.probe(self._raw_store)
 
     async def drained(self, *, late_too: bool) -> None:
         """Return when nothing is pending (nor late, if that is asked for) and every receipt is in the mirror."""

@@ -193,7 +193,6 @@ class ReliableStore:
                 self._failed(error)
                 await self._pause(error, failures, seen)
             except AccessDeniedError as error:
-                self._breaker.abandoned()
                 await self._after_denial(error)
             except StoreRefusedError as error:
                 self._note(error)
@@ -279,22 +278,41 @@ class ReliableStore:
                     self._note(error)
 
     async def _after_denial(self, error: AccessDeniedError) -> None:
-        """Raise the denial if it concerns one file; open the breaker if the store denies everything."""
+        """Raise the denial if it concerns one file; open the breaker if the store denies everything.
+
+        Raises:
+            AccessDeniedError: it is this file's alone.
+            TryAgainError: nobody knows; another time will tell.
+            StoreRefusedError: it is everybody's, and nobody waits until that changes.
+        """
         self._note(error)
-        if self.probe is None:
-            raise error
         try:
-            if self._essential and error.key.startswith(self._essential):
-                raise error
-            await self._bounded("probe", "", self.probe, self._policy.timeout_s)
+            await self._ask(error)
         except (AccessDeniedError, StoreRefusedError) as refusal:
             self._breaker.failed(refusal, refused=True)
             if not self._patient:
                 raise StoreRefusedError("probe", "", refusal.reason) from refusal
-        except StoreError:
-            raise error from None  # the probe itself could not run: the file waits for another day
-        else:
-            raise error
+            return
+        except StoreError as unknown:
+            self._breaker.abandoned()
+            reason = f"{error.reason} (for this file or for all: a probe could not tell: {unknown.reason})"
+            raise TryAgainError(error.operation, error.key, reason) from error
+        except BaseException:
+            self._breaker.abandoned()
+            raise
+        self._breaker.succeeded()
+        raise error
+
+    async def _ask(self, denial: AccessDeniedError) -> None:
+        """Ask by a probe if the store takes anything, unless what it denied answers that already.
+
+        Raises:
+            StoreError: what the probe met.
+        """
+        if self._essential and denial.key.startswith(self._essential):
+            raise denial
+        if self.probe is not None:
+            await self._bounded("probe", "", self.probe, self._policy.timeout_s)
 
     def _note(self, error: StoreError) -> None:
         self.counts.last_error = str(error)

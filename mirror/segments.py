@@ -1,7 +1,8 @@
 """Receipts in the mirror: many to an object, each object owned by one writer, so that servers need no coordination.
 
 ``_receipts/<writer>/<seq, 8 digits>.jsonl``: a writer rewrites its current segment as it grows and begins the next one
-at about 1 MiB or 10,000 receipts.
+at about 1 MiB or 10,000 receipts. The first, number 0, stays empty: it is what a probe writes, at any time, whatever
+receipts are on their way.
 """
 
 from __future__ import annotations
@@ -55,12 +56,11 @@ class SegmentWriter:
     """One writer's segments. Used on one event loop."""
 
     def __init__(self, store: Store, writer: str) -> None:
-        """Begin with an empty first segment; nothing is written."""
+        """Begin with an empty segment; nothing is written."""
         self._store = store
         self._writer = writer
-        self._sequence = 0
-        self._lines: list[_Line] = []  # of the current segment
-        self._bytes = 0
+        self._sequence = 1
+        self._lines: list[_Line] = []  # of the current segment, and what will not fit into it
         self._flushed = 0  # lines of it that are in the mirror
         self._flushing = asyncio.Lock()
 
@@ -77,7 +77,6 @@ class SegmentWriter:
     def add(self, line: bytes, mark: Mark | None, sent: Callable[[Mark], None] | None) -> None:
         """Take a receipt's line; ``sent`` is called with its mark once it is in the mirror."""
         self._lines.append(_Line(line, sent, mark))
-        self._bytes += len(line)
 
     async def flush(self) -> None:
         """Bring every receipt taken so far into the mirror.
@@ -86,27 +85,39 @@ class SegmentWriter:
             StoreError: the store did not take them; they are kept and go with the next flush.
         """
         while self.is_dirty:
-            await self.write(self._store)
+            async with self._flushing:
+                if self.is_dirty:
+                    await self._write()
 
-    async def write(self, store: Store) -> None:
-        """Write the current segment as it is now, even an empty one.
+    async def probe(self, store: Store) -> None:
+        """Write this writer's empty segment, as every writer must be able to.
 
         Raises:
             StoreError: the store did not take it.
         """
-        async with self._flushing:
-            lines = list(self._lines)
-            body = b"".join(line.text for line in lines)
-            await store.put(self.key, body, xxhash.xxh3_128_hexdigest(body))
-            for line in {line.mark.journal: line for line in lines[self._flushed :] if line.mark}.values():
-                if line.sent and line.mark:
-                    line.sent(line.mark)  # the last of each journal speaks for those before it
-            self._flushed = len(lines)
-            if len(body) >= SEGMENT_BYTES or len(lines) >= SEGMENT_RECEIPTS:
-                self._lines = self._lines[len(lines) :]
-                self._bytes -= len(body)
-                self._flushed = 0
-                self._sequence += 1
+        await store.put(segment_key(self._writer, 0), b"", xxhash.xxh3_128_hexdigest(b""))
+
+    async def _write(self) -> None:
+        lines = self._fitting()
+        body = b"".join(line.text for line in lines)
+        await self._store.put(self.key, body, xxhash.xxh3_128_hexdigest(body))
+        for line in {line.mark.journal: line for line in lines[self._flushed :] if line.mark}.values():
+            if line.sent and line.mark:
+                line.sent(line.mark)  # the last of each journal speaks for those before it
+        self._flushed = len(lines)
+        if len(body) >= SEGMENT_BYTES or len(lines) >= SEGMENT_RECEIPTS:
+            del self._lines[: len(lines)]
+            self._flushed = 0
+            self._sequence += 1
+
+    def _fitting(self) -> list[_Line]:
+        """Return the lines of the current segment, up to the one that fills it."""
+        size_bytes = 0
+        for count, line in enumerate(self._lines[:SEGMENT_RECEIPTS], 1):
+            size_bytes += len(line.text)
+            if size_bytes >= SEGMENT_BYTES:
+                return self._lines[:count]
+        return self._lines[:SEGMENT_RECEIPTS]
 
 
 class SegmentReader:
@@ -128,7 +139,9 @@ class SegmentReader:
             for info in page:
                 if not _KEY.fullmatch(info.key):
                     logger.warning("skipped %r, which is not a segment of receipts", info.key)
-                elif self._seen.get(info.key) != (info.size_bytes, info.etag):
+                elif info.size_bytes > MAX_SEGMENT_BYTES:
+                    logger.warning("skipped %s of %d bytes: no writer makes one so large", info.key, info.size_bytes)
+                elif info.size_bytes and self._seen.get(info.key) != (info.size_bytes, info.etag):
                     pending.append(info)
         for start in range(0, len(pending), READ_AT_ONCE):
             batch = pending[start : start + READ_AT_ONCE]
