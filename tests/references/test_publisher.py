@@ -127,14 +127,16 @@ def test_a_lost_commit_reply_makes_no_second_version(
     wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
 ) -> None:
     """The client says that it failed; W&B is asked, has the version, and nothing is logged again."""
-    wandb_server.faults.plan("CommitArtifact", LoseReply(), times=None)
     with publisher(tmp_path, receipts=MirrorReceipts()) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
+        assert wait_until(lambda: counts(made, "logged") == (1,))
+        wandb_server.faults.plan("CommitArtifact", LoseReply(), times=None)
+        made.publish(step_index(2, run=name), run=wandb_run)
         assert made.close(30)
-        assert counts(made, "logged", "retried", "spooled") == (1, 1, 0)
+        assert counts(made, "logged", "retried", "spooled") == (2, 1, 0)
 
-    assert len(versions(wandb_server, name)) == 1
-    assert len(wandb_server.requests("CreateArtifact")) == 1
+    assert len(versions(wandb_server, name)) == 2
+    assert len(wandb_server.requests("CreateArtifact")) == 2
 
 
 def test_a_slow_server_is_only_slow(wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path) -> None:
