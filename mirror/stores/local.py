@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
-import secrets
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 from mirror.errors import FileRefusedError
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Stored
+from mirror.stores.new_file import NewFile
 from mirror.stores.threads import DaemonThreads
 from mirror.stores.translate import translating
 
@@ -36,24 +37,18 @@ class LocalStore:
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - the file system checks nothing
         """Write one file."""
         with translating("put", key, self._redact):
-            return await self._threads.run(self._write, key, data)
+            async with self._new_file(key) as file:
+                return await self._threads.run(_write_whole, file, data)
 
     async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:  # noqa: ARG002 - not needed here
         """Write one file part by part."""
         with translating("put", key, self._redact):
-            target = self._path(key)
-            temporary, descriptor = await self._threads.run(_create_temporary, target)
-            try:
+            async with self._new_file(key) as file:
                 digest = hashlib.md5(usedforsecurity=False)
                 async for part in parts():
                     digest.update(part)
-                    await self._threads.run(_write_all, descriptor, part)
-                await self._threads.run(self._publish, descriptor, temporary, target)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
-            finally:
-                os.close(descriptor)
+                    await self._threads.run(file.write, part)
+                await self._threads.run(file.publish)
             return Stored(md5=digest.hexdigest())
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
@@ -61,10 +56,12 @@ class LocalStore:
         with translating("get", key, self._redact):
             descriptor = await self._threads.run(_open_regular, self._path(key))
             try:
-                while chunk := await self._threads.run(os.read, descriptor, CHUNK_BYTES):
+                start = 0
+                while chunk := await self._threads.run(os.pread, descriptor, CHUNK_BYTES, start):
+                    start += len(chunk)
                     yield chunk
             finally:
-                os.close(descriptor)
+                self._threads.later(lambda: os.close(descriptor))  # closing may block too
 
     async def stat(self, key: str) -> ObjectInfo | None:
         """Describe one file."""
@@ -89,23 +86,15 @@ class LocalStore:
     def _path(self, key: str) -> Path:
         return self._root.joinpath(*key.split("/"))
 
-    def _write(self, key: str, data: bytes) -> Stored:
-        target = self._path(key)
-        temporary, descriptor = _create_temporary(target)
+    @contextlib.asynccontextmanager
+    async def _new_file(self, key: str) -> AsyncIterator[NewFile]:
+        file = NewFile(self._path(key), fsync=self._fsync)
         try:
-            _write_all(descriptor, data)
-            self._publish(descriptor, temporary, target)
+            yield file
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            file.give_up()
+            self._threads.later(file.discard)
             raise
-        finally:
-            os.close(descriptor)
-        return Stored(md5=hashlib.md5(data, usedforsecurity=False).hexdigest())
-
-    def _publish(self, descriptor: int, temporary: Path, target: Path) -> None:
-        if self._fsync:
-            os.fsync(descriptor)
-        temporary.replace(target)
 
     def _walk(self, prefix: str, after: str) -> list[tuple[str, int]]:
         top, _, _ = prefix.rpartition("/")
@@ -118,24 +107,19 @@ class LocalStore:
         return [item for item in found if os.fsencode(item[0]) > os.fsencode(after)] if after else found
 
 
-def _create_temporary(target: Path) -> tuple[Path, int]:
-    temporary = target.with_name(f".{secrets.token_hex(12)}.tmp")  # fits wherever the final name does
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    try:
-        return temporary, os.open(temporary, flags, 0o644)
-    except FileNotFoundError:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return temporary, os.open(temporary, flags, 0o644)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def _write_whole(file: NewFile, data: bytes) -> Stored:
+    file.write(data)
+    file.publish()
+    return Stored(md5=hashlib.md5(data, usedforsecurity=False).hexdigest())
 
 
 def _open_regular(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FileRefusedError("get", path.name, "it is a symbolic link") from None
+        raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise FileRefusedError("get", path.name, "it is not a regular file")

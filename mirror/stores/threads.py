@@ -24,20 +24,23 @@ class DaemonThreads:
         self._limit = limit
         self._name = name
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._threads = 0  # touched on the event loop only
-        self._busy = 0
+        self._lock = threading.Lock()  # of the two numbers
+        self._threads = 0
+        self._unfinished = 0  # calls
 
     async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call on a thread and wait; a cancelled wait leaves the call to end by itself.
+        """Call on a thread and wait.
+
+        When the wait is cancelled, a call that has begun ends by itself, and one that has not is never made.
 
         Raises:
             Exception: whatever ``call`` raises.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        unbegun: list[Callable[[], T]] = [lambda: call(*args, **kwargs)]  # emptied by whoever comes first
 
         def settle(result: T | None, error: BaseException | None) -> None:
-            self._busy -= 1
             if future.cancelled():
                 return
             if error is not None:
@@ -49,25 +52,46 @@ class DaemonThreads:
             result: T | None = None
             failure: BaseException | None = None
             try:
-                result = call(*args, **kwargs)
+                result = unbegun.pop()()
             except BaseException as error:  # noqa: BLE001 - it belongs to the waiter
                 failure = error
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
                 loop.call_soon_threadsafe(settle, result, failure)
 
-        self._busy += 1
-        if self._busy > self._threads and self._threads < self._limit:
-            self._threads += 1
-            threading.Thread(target=self._run, name=f"{self._name}-{self._threads}", daemon=True).start()
+        self._submit(work)
+        try:
+            return await future
+        finally:
+            unbegun.clear()
+
+    def later(self, call: Callable[[], object]) -> None:
+        """Call on a thread, and let nobody wait; what it raises is nobody's concern."""
+
+        def work() -> None:
+            with contextlib.suppress(Exception):
+                call()
+
+        self._submit(work)
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            self._unfinished += 1
+            if self._unfinished > self._threads and self._threads < self._limit:
+                self._threads += 1
+                threading.Thread(target=self._run, name=f"{self._name}-{self._threads}", daemon=True).start()
         self._work.put(work)
-        return await future
 
     def close(self) -> None:
         """Let each thread end after the call that it is in."""
-        for _ in range(self._threads):
+        with self._lock:
+            ending, self._threads = self._threads, 0
+        for _ in range(ending):
             self._work.put(None)
-        self._threads = 0
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            work()
+            try:
+                work()
+            finally:
+                with self._lock:
+                    self._unfinished -= 1
