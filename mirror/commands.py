@@ -14,7 +14,7 @@ from mirror.config import ENV_PREFIX
 from mirror.errors import ConfigError, MirrorError, StoreError
 from mirror.exits import Exit
 from mirror.options import config_file_option, mirror_options, option
-from mirror.output import Output, log_to_stderr
+from mirror.output import Output, logging_to_stderr
 
 EPILOG = (
     "Each option can also be set in the environment as RECORD_MIRROR_<OPTION>, and in a file that --config or "
@@ -40,9 +40,9 @@ def command(
         @functools.wraps(function)
         def run(*, json: bool, quiet: bool, verbose: int, **given: Any) -> int:  # noqa: ANN401 - whatever it takes
             output = Output(json=json, quiet=quiet)
-            log_to_stderr(verbose=verbose, quiet=quiet)
             try:
-                return function(output=output, **given)
+                with logging_to_stderr(verbose=verbose, quiet=quiet):
+                    return function(output=output, **given)
             except ConfigError as error:
                 return _fail(output, error, Exit.USAGE)
             except StoreError as error:

@@ -24,7 +24,7 @@ TICK_S = 2.0
 PAUSE = 20  # times as long as the last look took, before the next
 CALM = 10  # times less often is a directory looked at that did not change
 SETTLED_S = 2.0  # a directory that changed so recently may change again within its time stamp's grain
-EVENT_STEP_MS = 100
+EVENT_STEP_MS = 200
 EVENT_BATCH_MS = 1_000
 
 
@@ -85,9 +85,17 @@ class DirectoryWatch:
     """Hands a directory's finished records to a mirror, on threads of its own, until it is stopped."""
 
     def __init__(
-        self, mirror: RecordMirror, directory: Path, *, include: Collection[str], poll: bool, rescan_s: float
+        self,
+        mirror: RecordMirror,
+        directory: Path,
+        *,
+        rescan_s: float,
+        include: Collection[str] = (),
+        poll: bool = False,
+        tick_s: float = TICK_S,
     ) -> None:
         """Start nothing yet."""
+        self._tick_s = tick_s
         self.directory = directory
         self._mirror = mirror
         self._include = tuple(include)
@@ -141,7 +149,7 @@ class DirectoryWatch:
                     self._gone.set()
                 self._there.set()
                 self._consider(status.st_mtime_ns, seen)
-            self._stopped.wait(TICK_S)
+            self._stopped.wait(self._tick_s)
 
     def _consider(self, changed_ns: int, seen: EventsSeen) -> None:
         if self._following and not self._schedule.polling and seen.are_missing(changed_ns, self._events):
@@ -159,7 +167,7 @@ class DirectoryWatch:
             return False  # the mirror was closed meanwhile
 
     def _fall_back(self, reason: str) -> None:
-        logger.warning("%s in %s: it is looked at every %g s instead", reason, self.directory, TICK_S)
+        logger.warning("%s in %s: it is looked at every %g s instead", reason, self.directory, self._tick_s)
         self._schedule.polling = True
         self._gone.set()
         self._following = False
@@ -168,7 +176,7 @@ class DirectoryWatch:
         import watchfiles  # noqa: PLC0415 - only where events are used
 
         while not self._stopped.is_set() and not self._schedule.polling:
-            if not self._there.wait(TICK_S):
+            if not self._there.wait(self._tick_s):
                 continue
             self._gone.clear()
             changes = watchfiles.watch(

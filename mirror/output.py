@@ -6,11 +6,13 @@ of type ``error`` there, and sentences on standard error in any case.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -70,25 +72,34 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return ``1 file`` or ``2,000 files``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    """Return ``1 file`` or ``2,000 files``, ``2 directories``."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun.removesuffix('y')}ies" if noun.endswith("y") else f"{count:,} {noun}s"
 
 
-def log_to_stderr(*, verbose: int, quiet: bool) -> None:
+@contextlib.contextmanager
+def logging_to_stderr(*, verbose: int, quiet: bool) -> Iterator[None]:
     """Send the log to standard error: warnings, from -v what happens, from -vv each record; with ``quiet`` errors only.
 
     Other libraries never say more than warnings: their lines may hold what ours blank.
     """
+    least = logging.ERROR if quiet else logging.WARNING
+    own = logging.ERROR if quiet else {0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG)
     root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if isinstance(handler, _StderrHandler)]:
-        root.removeHandler(handler)
+    levels = {root: least, **{logging.getLogger(name): own for name in _OWN_LOGGERS}}
+    before = {logger: logger.level for logger in levels}
     handler = _StderrHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     root.addHandler(handler)
-    root.setLevel(logging.ERROR if quiet else logging.WARNING)
-    level = logging.ERROR if quiet else {0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG)
-    for name in _OWN_LOGGERS:
-        logging.getLogger(name).setLevel(level)
+    try:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+        yield
+    finally:
+        root.removeHandler(handler)
+        for logger, level in before.items():
+            logger.setLevel(level)
 
 
 class _StderrHandler(logging.Handler):

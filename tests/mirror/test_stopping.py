@@ -1,0 +1,58 @@
+"""Signals ask a command to stop: once to finish, SIGINT again to end at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from mirror.stopping import Stopping
+
+
+def test_a_signal_ends_the_wait() -> None:
+    """SIGTERM asks to stop, and the wait for it ends."""
+    with Stopping() as stopping:
+        assert not stopping.wait(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopping.wait(10)
+        assert stopping.wait(10)
+        assert (stopping.asked, stopping.interrupted) == (True, False)
+
+
+def test_a_second_interrupt_ends_at_once() -> None:
+    """The first SIGINT asks, whatever came before it; the next one raises where the main thread is."""
+    with Stopping() as stopping:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stopping.wait(10)
+        assert stopping.interrupted
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_termination_may_be_repeated() -> None:
+    """A supervisor that sends SIGTERM twice does not cut the work short; a person may."""
+    with Stopping() as stopping:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopping.wait(10)
+        assert not stopping.interrupted
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_another_thread_may_end_a_wait() -> None:
+    """``wake`` ends a wait without asking to stop."""
+    stopping = Stopping()
+    threading.Thread(target=stopping.wake).start()
+    assert not stopping.wait(10)
+    assert not stopping.asked
+
+
+def test_the_handlers_are_given_back() -> None:
+    """After the block signals go where they went before."""
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with Stopping():
+        assert signal.getsignal(signal.SIGTERM) is not before[1]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
