@@ -29,7 +29,7 @@ from references.wandb_client import Found, Run, find, give_latest
 logger = logging.getLogger(__name__)
 
 MAX_ABANDONED_CALLS = 4  # hanging threads; with as many, nothing is begun until one of them ends
-COUNTERS = ("logged", "completed", "failed", "timed_out", "dropped", "retried", "discarded", "offline", "disabled")
+COUNTERS = ("logged", "completed", "failed", "timed_out", "dropped", "retried", "replaced", "offline", "disabled")
 _ANY_NUMBER = 1 << 62
 
 
@@ -40,11 +40,13 @@ class Patience:
     Attributes:
         receipts_wait_s: how long a step waits for the receipts of its records before it is logged without them.
         receipts_poll_s: the pause between two looks at the receipts.
+        mirror_timeout_s: what one look at the receipts, or one write of an index, may take.
         settle_s: how long W&B's client may still be busy with a version that was abandoned.
     """
 
     receipts_wait_s: float = 60.0
     receipts_poll_s: float = 5.0
+    mirror_timeout_s: float = 30.0
     settle_s: float = 300.0
 
 
@@ -82,13 +84,13 @@ class Agenda:
     def take(self, key: StepKey, data: bytes, run: Run | None, now: float) -> None:
         """Take over a step: make it durable, and log it as soon as there is an active run."""
         series = self._series_of(key)
-        self._counts["discarded"] += self._shelf.discard(key) + series.discard(key.step, being_logged=self._logging)
+        self._counts["replaced"] += self._shelf.discard(key) + series.discard(key.step, being_logged=self._logging)
         work = self._shelf.save(key, data, now + self._patience.receipts_wait_s)
         if run is not None and run is not self._over.get(key.run):
             self._runs[key.run] = run
             for waiting in self._shelf.unpark(key.run):
                 self._enqueue(waiting)
-        if key.run in self._runs:
+        if key.run in self._runs or self._index_store is not None:
             self._enqueue(work)
         else:
             self._shelf.park(work)
@@ -191,8 +193,8 @@ class Agenda:
         if work is not None:
             self._begin_attempt(series, work, run, now)
         elif task is Task.CHECK and series.unsettled is not None:
-            unsettled = series.unsettled
-            self._call(series, partial(find, unsettled.run, series.name, unsettled.work.alias), self._checked, now)
+            function = partial(find, series.unsettled.run, series.name, series.unsettled.work.alias)
+            self._call(series, function, self._checked, now)
         elif run is not None and series.newest_step is not None:
             alias = step_alias(series.phase, series.newest_step)
             self._call(series, partial(give_latest, run, series.name, alias), self._restored, now)
@@ -204,11 +206,6 @@ class Agenda:
         if data is None:
             series.drop(work)
             self._shelf.logged(work)
-            return
-        if run is None:
-            series.drop(work)
-            if not work.is_logged:
-                self._shelf.park(work)
             return
         patience_ends = self._patience_ends if work.is_logged else work.wait_until
         job = Job(
@@ -241,7 +238,7 @@ class Agenda:
 
     # Hearing how it ended
 
-    def _attempted(self, work: Work, run: Run, call: Call, answer: object, now: float) -> None:
+    def _attempted(self, work: Work, run: Run | None, call: Call, answer: object, now: float) -> None:
         result = answer if isinstance(answer, Result) else Result(outcome=Outcome.FAILED, error=repr(answer))
         work.index_written |= result.index_written
         work.num_pending = result.num_pending
@@ -273,7 +270,9 @@ class Agenda:
         """Whether this process can add nothing to a step that is logged."""
         return work.index_written and (not work.num_pending or self._receipts is None)
 
-    def _not_logged(self, series: Series, work: Work, run: Run, result: Result, following: Next, now: float) -> None:
+    def _not_logged(
+        self, series: Series, work: Work, run: Run | None, result: Result, following: Next, now: float
+    ) -> None:
         match following:
             case Next.WAIT:
                 work.not_before = min(now + self._patience.receipts_poll_s, max(now, work.wait_until))
@@ -286,8 +285,9 @@ class Agenda:
                 series.drop(work)
                 self._shelf.logged(work)
             case Next.PARK:
-                self._over[work.key.run] = run
-                self._runs.pop(work.key.run, None)
+                if run is not None:
+                    self._over[work.key.run] = run
+                    self._runs.pop(work.key.run, None)
                 series.drop(work)
                 self._shelf.park(work)
             case Next.ABANDON:
@@ -299,7 +299,7 @@ class Agenda:
                 self._shelf.postpone(work)
                 logger.error("gave up logging %s, the spool keeps it: %s", _say(work), result.error)
 
-    def _not_completed(self, series: Series, work: Work, run: Run, result: Result, now: float) -> None:
+    def _not_completed(self, series: Series, work: Work, run: Run | None, result: Result, now: float) -> None:
         is_last = self._patience_ends is not None and now >= self._patience_ends
         match result.outcome:
             case Outcome.NOTHING_NEW if self._is_complete(work):
@@ -314,15 +314,19 @@ class Agenda:
             case _:  # the run or the time is over: the spool keeps it
                 series.drop(work)
 
-    def _timed_out(self, series: Series, work: Work, run: Run, now: float) -> None:
+    def _timed_out(self, series: Series, work: Work, run: Run | None, now: float) -> None:
         if not work.is_logged:
             self._counts["timed_out"] += 1
         logger.error(
-            "W&B did not take %s within %.0f s; this process does not log it again, the spool keeps it",
+            "%s was not logged within %.0f s; this process does not log it again, the spool keeps it",
             _say(work),
             self._settings.timeout_s,
         )
-        series.abandon(work, run, now)
+        if run is not None:
+            series.abandon(work, run, now)
+        else:
+            series.drop(work)
+            self._shelf.park(work)
 
     def _checked(self, call: Call, answer: object, now: float) -> None:
         series, unsettled = call.series, call.series.unsettled

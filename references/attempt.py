@@ -11,7 +11,7 @@ from mirror.redact import redact_url
 from references import artifact_name
 from references.artifact import build_artifact
 from references.codec import decode
-from references.landing import IndexStore, Landing, Receipts, land, mirrored_ids, step_json
+from references.landing import IndexStore, Landing, Receipts, anywhere, land, mirrored_ids, step_json
 from references.outcome import Outcome, Result, is_there, must_ask
 from references.run_index import StepIndex
 from references.spool import StepKey, content_hash
@@ -42,7 +42,7 @@ class Job:
     Attributes:
         key: the step.
         data: its index as it is in the spool.
-        run: where to log it.
+        run: where to log it; None: nowhere, only the mirror gets the index.
         newest_step: the newest step that W&B is known to have of this phase; None: ask.
         uncertain: an earlier try may have got through.
         may_wait: end with ``WAITING`` when records have not landed.
@@ -53,7 +53,7 @@ class Job:
 
     key: StepKey
     data: bytes
-    run: Run
+    run: Run | None
     newest_step: int | None
     uncertain: bool
     may_wait: bool
@@ -78,27 +78,36 @@ def attempt(job: Job, receipts: Receipts | None, index_store: IndexStore | None)
 
 def _attempt(job: Job, receipts: Receipts | None) -> Result:
     deadline = time.monotonic() + job.timeout_s
+    if job.run is None:
+        return Result(outcome=Outcome.RUN_OVER)
     logged_to = mode(job.run)
     if logged_to is Mode.DISABLED:
         return Result(outcome=Outcome.DISABLED)
     index = decode(job.data)
-    landing, readable = _look(index, receipts)
-    num_pending = len(landing.pending)
-    if num_pending and job.may_wait and receipts is not None:
-        return Result(outcome=Outcome.WAITING, num_pending=num_pending)
-    if job.logged_pending is not None and num_pending >= job.logged_pending:
-        return Result(outcome=Outcome.NOTHING_NEW, num_pending=num_pending)
+    landing, readable = _look(index, receipts, is_patient=job.may_wait)
+    too_early = _too_early(job, landing, can_wait=receipts is not None)
+    if too_early is not None:
+        return Result(outcome=too_early, num_pending=len(landing.pending))
     newest_step = job.newest_step
     if logged_to is Mode.ONLINE:
-        newest_step = _newest_step(job) if newest_step is None else newest_step
-        if must_ask(job.key.step, newest_step, uncertain=job.uncertain) and _has(job, landing):
-            return Result(outcome=Outcome.THERE, num_pending=num_pending, newest_step=newest_step)
+        newest_step = _newest_step(job, job.run) if newest_step is None else newest_step
+        if must_ask(job.key.step, newest_step, uncertain=job.uncertain) and _has(job, job.run, landing):
+            return Result(outcome=Outcome.THERE, num_pending=len(landing.pending), newest_step=newest_step)
     artifact = _build(job, index, landing, readable=readable)
     hand_over(job.run, artifact, artifact_name.aliases(index))
     if logged_to is Mode.OFFLINE:
-        return Result(outcome=Outcome.OFFLINE, num_pending=num_pending)
+        return Result(outcome=Outcome.OFFLINE, num_pending=len(landing.pending))
     await_commit(artifact, deadline - time.monotonic())
-    return Result(outcome=Outcome.LOGGED, num_pending=num_pending, newest_step=newest_step)
+    return Result(outcome=Outcome.LOGGED, num_pending=len(landing.pending), newest_step=newest_step)
+
+
+def _too_early(job: Job, landing: Landing, *, can_wait: bool) -> Outcome | None:
+    """Say why nothing is logged yet: more is to land, or no more has landed than the last version has."""
+    if landing.pending and job.may_wait and can_wait:
+        return Outcome.WAITING
+    if job.logged_pending is not None and len(landing.pending) >= job.logged_pending:
+        return Outcome.NOTHING_NEW
+    return None
 
 
 def _write_index(job: Job, index_store: IndexStore | None) -> bool:
@@ -117,31 +126,31 @@ def _write_index(job: Job, index_store: IndexStore | None) -> bool:
     return True
 
 
-def _look(index: StepIndex, receipts: Receipts | None) -> tuple[Landing, bool]:
-    """Return what has landed, and whether the receipts could be read."""
-    wanted = mirrored_ids(index)
-    if not wanted:
-        return land(index, {}), True
-    if receipts is None:
-        return land(index, {}), False
+def _look(index: StepIndex, receipts: Receipts | None, *, is_patient: bool) -> tuple[Landing, bool]:
+    """Return what has landed, and whether the receipts could be read; who looks again soon does not warn yet."""
+    covers = anywhere if receipts is None else receipts.covers
+    wanted = mirrored_ids(index, covers)
+    if not wanted or receipts is None:
+        return land(index, {}, covers), not wanted
     try:
         found = receipts.find(wanted)
     except Exception as error:  # noqa: BLE001 - a store may raise anything, and the step is logged all the same
-        logger.warning(
-            "the receipts of %s step %d could not be read: %s", index.phase, index.step, redact_url(str(error))
+        level = logging.DEBUG if is_patient else logging.WARNING
+        logger.log(
+            level, "the receipts of %s step %d could not be read: %s", index.phase, index.step, redact_url(str(error))
         )
-        return land(index, {}), False
-    return land(index, found), True
+        return land(index, {}, covers), False
+    return land(index, found, covers), True
 
 
-def _newest_step(job: Job) -> int:
-    latest = find(job.run, _name(job), LATEST)
+def _newest_step(job: Job, run: Run) -> int:
+    latest = find(run, _name(job), LATEST)
     return latest.step if latest is not None and latest.step is not None else -1
 
 
-def _has(job: Job, landing: Landing) -> bool:
+def _has(job: Job, run: Run, landing: Landing) -> bool:
     return is_there(
-        find(job.run, _name(job), artifact_name.step_alias(job.key.phase, job.key.step)),
+        find(run, _name(job), artifact_name.step_alias(job.key.phase, job.key.step)),
         index_hash=content_hash(job.data),
         num_referenced=len(landing.references),
         num_pending=len(landing.pending),
@@ -153,6 +162,7 @@ def _build(job: Job, index: StepIndex, landing: Landing, *, readable: bool) -> w
         **artifact_name.metadata(index, num_referenced=len(landing.references)),
         NUM_PENDING: len(landing.pending),
         "num_unlinked": landing.unlinked,
+        "num_elsewhere": landing.elsewhere,
         "receipts_read": readable,
         INDEX_HASH: content_hash(job.data),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,7 +17,11 @@ from references.run_index import Phase, Row, StepIndex
 
 
 class Receipts(Protocol):
-    """Where the receipts of the mirror are read. Called on a background thread, one call at a time; may block."""
+    """Where the receipts of a mirror are read. Called on a background thread, one call at a time; may block."""
+
+    def covers(self, mirror: Location) -> bool:
+        """Say whether the records of that mirror have their receipts here; asks nobody."""
+        ...
 
     def find(self, record_ids: Collection[str]) -> Mapping[str, Receipt]:
         """Return the newest receipt of each of these records that has one; may raise anything."""
@@ -40,11 +44,18 @@ class Landing:
         references: no two with the same path, in the order of the rows.
         pending: the records that a mirror was promised for and that have no receipt yet.
         unlinked: how many mirrored files W&B could not follow a reference to.
+        elsewhere: how many records are in another mirror than the one whose receipts are read.
     """
 
     references: tuple[Reference, ...]
     pending: frozenset[str]
     unlinked: int
+    elsewhere: int
+
+
+def anywhere(_mirror: Location) -> bool:
+    """Cover every mirror."""
+    return True
 
 
 class PendingRow(Row, frozen=True, kw_only=True, gc=False):
@@ -53,35 +64,39 @@ class PendingRow(Row, frozen=True, kw_only=True, gc=False):
     pending: bool = True
 
 
-def mirrored_ids(index: StepIndex) -> list[str]:
-    """Return the ids of the records that are, or will be, in the mirror."""
-    return [row.id for row in index.rows if row.record is not None and row.record.mirror is not None]
+def mirrored_ids(index: StepIndex, covers: Callable[[Location], bool] = anywhere) -> list[str]:
+    """Return the ids of the records that are, or will be, in a mirror that is covered."""
+    return [row.id for row, mirror in _mirrored(index) if mirror is not None and covers(mirror)]
 
 
-def land(index: StepIndex, receipts: Mapping[str, Receipt]) -> Landing:
-    """Make the references of a step from the receipts that are there."""
+def land(index: StepIndex, receipts: Mapping[str, Receipt], covers: Callable[[Location], bool] = anywhere) -> Landing:
+    """Make the references of a step from the receipts that are there.
+
+    Args:
+        index: the step.
+        receipts: by record.
+        covers: says whose receipts they are: an id in another mirror names another record.
+    """
     pending: set[str] = set()
     references: dict[str, Reference] = {}
-    unlinked = 0
-    folders: dict[str, Location | None] = {}
-    for row in index.rows:
-        if row.record is None or row.record.mirror is None:
+    unlinked = elsewhere = 0
+    for row, mirror in _mirrored(index):
+        if mirror is None or not covers(mirror):
+            elsewhere += 1
             continue
         receipt = receipts.get(row.id)
         if receipt is None:
             pending.add(row.id)
             continue
-        folder = row.record.mirror.rpartition("/")[0]
-        if folder not in folders:
-            folders[folder] = _location(folder)
-        mirror = folders[folder]
         for file in receipt.files:
-            reference = reference_to(file, mirror) if mirror else None
+            reference = reference_to(file, mirror)
             if reference is None:
                 unlinked += 1
             else:
                 _add(references, reference)
-    return Landing(references=tuple(references.values()), pending=frozenset(pending), unlinked=unlinked)
+    return Landing(
+        references=tuple(references.values()), pending=frozenset(pending), unlinked=unlinked, elsewhere=elsewhere
+    )
 
 
 def step_json(index: StepIndex, pending: Collection[str]) -> bytes:
@@ -94,6 +109,17 @@ def step_json(index: StepIndex, pending: Collection[str]) -> bytes:
 
 def _marked(row: Row) -> PendingRow:
     return PendingRow(**{name: getattr(row, name) for name in Row.__struct_fields__})
+
+
+def _mirrored(index: StepIndex) -> Iterator[tuple[Row, Location | None]]:
+    """Yield the rows whose record is, or will be, in a mirror, with that mirror; None where it is no URL of one."""
+    folders: dict[str, Location | None] = {}
+    for row in index.rows:
+        if row.record is not None and row.record.mirror is not None:
+            folder = row.record.mirror.rpartition("/")[0]
+            if folder not in folders:
+                folders[folder] = _location(folder)
+            yield row, folders[folder]
 
 
 def _location(folder: str) -> Location | None:

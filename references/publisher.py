@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from references.agenda import Agenda, Patience
+from references.bounded import BoundedIndexStore, BoundedReceipts
 from references.seams import PublishSettings
 from references.spool import Spool, default_directory
 from references.wandb_client import limit_client_retries
@@ -52,15 +53,16 @@ class WandbPublisher:
         """
         limit_client_retries()
         chosen = settings or PublishSettings()
+        waits = patience or Patience()
         disk = Spool(default_directory()) if spool is None else spool
 
         def make_agenda(launch: Launch) -> Agenda:
             return Agenda(
                 settings=chosen,
-                patience=patience or Patience(),
+                patience=waits,
                 spool=disk,
-                receipts=receipts,
-                index_store=index_store,
+                receipts=None if receipts is None else BoundedReceipts(receipts, waits.mirror_timeout_s),
+                index_store=None if index_store is None else BoundedIndexStore(index_store, waits.mirror_timeout_s),
                 launch=launch,
             )
 
@@ -78,7 +80,7 @@ class WandbPublisher:
         - ``logged``: steps that W&B has; ``completed``: newer versions of them, for records that landed late.
         - ``failed``, ``timed_out``, ``dropped``: steps that were given up, if only for now; the spool keeps them.
         - ``retried``: further tries.
-        - ``discarded``: contents that a newer one of the same step replaced before they were logged.
+        - ``replaced``: contents that a newer one of the same step replaced before they were logged.
         - ``offline``, ``disabled``: steps given to a client that does not send them; the spool keeps them.
         - Now: ``pending``: steps in the queue; ``without_run``: steps waiting for an active run; ``spooled``: steps in
           the spool, of any process; ``waiting_for_receipts``: steps some of whose records have not landed.

@@ -107,6 +107,6 @@ class Shelf:
         adopted = encode(msgspec.structs.replace(index, run=run_id))
         named = self.save(StepKey(run_id, work.key.phase, work.key.step), adopted, work.wait_until)
         self._unlogged.pop(work.key, None)
-        work.key, work.content, work.data = named.key, named.content, adopted
+        work.key, work.content, work.data, work.index_written = named.key, named.content, adopted, False
         self._spool.remove(*without_run)
         return True

@@ -5,6 +5,7 @@ Whatever other threads may see of it is written under its lock, after each event
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -128,6 +129,25 @@ class Worker:
             with self._lock:
                 self._is_closed = True
                 self._has_logged_all = False
+            self._rescue()
+
+    def _take(self, index: StepIndex, run: Run | None, now: float) -> None:
+        try:
+            key, data = _name(index, run)
+        except Exception:
+            logger.exception("%s step %d is lost: its index cannot be written as JSON", index.phase, index.step)
+            with self._lock:
+                self._dropped += 1
+        else:
+            self._agenda.take(key, data, run, now)
+
+    def _rescue(self) -> None:
+        """Write to the spool what nobody will take from the inbox any more."""
+        with contextlib.suppress(Empty):
+            while True:
+                event = self._inbox.get_nowait()
+                if isinstance(event, _Published):
+                    self._only_spool(event.index, event.run)
 
     def _next_event(self, deadline: float | None) -> _Event | None:
         dues = [due for due in (self._agenda.next_due(), deadline) if due is not None]
@@ -139,8 +159,7 @@ class Worker:
     def _handle(self, event: _Event | None, now: float) -> None:
         match event:
             case _Published(index=index, run=run):
-                key, data = _name(index, run)
-                self._agenda.take(key, data, run, now)
+                self._take(index, run, now)
             case _Ended(call=call, answer=answer):
                 self._agenda.ended(call, answer, now)
             case _Close(deadline=deadline):
@@ -157,6 +176,7 @@ class Worker:
 
 def _name(index: StepIndex, run: Run | None) -> tuple[StepKey, bytes]:
     """Return which step of which run it is, and its bytes; an index that knows no run belongs to the one given."""
-    if not index.run and run is not None:
-        index = msgspec.structs.replace(index, run=run.id)
+    run_id = getattr(run, "id", None)  # whatever a trainer's tracker has there
+    if not index.run and isinstance(run_id, str):
+        index = msgspec.structs.replace(index, run=run_id)
     return StepKey(index.run, index.phase, index.step), encode(index)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mirror.location import Location
 from mirror.receipt import FileReceipt, Receipt
 from references.agenda import Patience
 from references.calls import THREAD_NAME
@@ -53,6 +54,10 @@ class MirrorReceipts:
         """Have all receipts."""
         self.missing: set[str] = set()
         self.error: Exception | None = None
+
+    def covers(self, mirror: Location) -> bool:
+        """Cover what ``step_index`` names."""
+        return mirror.base == MIRROR
 
     def find(self, record_ids: Collection[str]) -> Mapping[str, Receipt]:
         """Find what is not missing."""

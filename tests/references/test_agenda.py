@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
+    from mirror.location import Location
     from mirror.receipt import Receipt
     from references.calls import Call
 
@@ -31,6 +32,10 @@ FAILED = Result(outcome=Outcome.FAILED, error="no", index_written=True)
 
 class NoReceipts:
     """A mirror that has receipts to wait for."""
+
+    def covers(self, mirror: Location) -> bool:
+        """Cover any."""
+        return bool(mirror)
 
     def find(self, record_ids: Collection[str]) -> Mapping[str, Receipt]:
         """Find none."""
@@ -400,14 +405,14 @@ def test_a_client_that_sends_nothing_is_a_normal_state(
 
 
 def test_a_newer_content_of_a_waiting_step_takes_its_place(desk: Desk) -> None:
-    """Only the newer one is logged; the older one is counted as discarded."""
+    """Only the newer one is logged; the older one is counted as replaced."""
     desk.take(1)
     desk.take(2, note="old")
     desk.take(2, note="new")
     desk.answer(LOGGED)
 
     assert desk.job().data == step_bytes(2, note="new")
-    assert (desk.count("discarded"), desk.count("pending")) == (1, 1)
+    assert (desk.count("replaced"), desk.count("pending")) == (1, 1)
 
 
 def test_a_newer_content_of_a_step_under_way_is_logged_after_it(desk: Desk) -> None:
@@ -417,7 +422,7 @@ def test_a_newer_content_of_a_step_under_way_is_logged_after_it(desk: Desk) -> N
     desk.answer(LOGGED)
 
     assert desk.job().data == step_bytes(1, note="new")
-    assert (desk.count("discarded"), desk.count("spooled"), desk.agenda.has_logged_all) == (0, 1, False)
+    assert (desk.count("replaced"), desk.count("spooled"), desk.agenda.has_logged_all) == (0, 1, False)
     desk.answer(LOGGED)
     assert (desk.count("logged"), desk.count("spooled"), desk.agenda.has_logged_all) == (2, 0, True)
 

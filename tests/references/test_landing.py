@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from mirror.location import Location
 from mirror.receipt import FileReceipt, Receipt
 from references.codec import decode, encode
 from references.landing import land, mirrored_ids, step_json
@@ -73,7 +74,21 @@ def test_a_row_may_say_nonsense_about_its_mirror() -> None:
     """A mirror that is no URL of any store costs its references, nothing else."""
     landing = land(step(row("a", mirror="s3://"), row("b")), {"a": receipt("a"), "b": receipt("b")})
 
-    assert (len(landing.references), landing.unlinked) == (2, 2)
+    assert (len(landing.references), landing.pending, landing.elsewhere) == (2, frozenset(), 1)
+
+
+def test_records_in_another_mirror_are_not_waited_for() -> None:
+    """A receipt says nothing of a record that another mirror has under the same id."""
+    index = step(row("a"), row("b", mirror="s3://bucket/other"), row("c"))
+
+    def covers(mirror: Location) -> bool:
+        return mirror.base == MIRROR
+
+    landing = land(index, {"a": receipt("a"), "b": receipt("b")}, covers)
+
+    assert {reference.uri.rpartition("/")[0] for reference in landing.references} == {MIRROR}
+    assert (landing.pending, landing.elsewhere) == ({"c"}, 1)
+    assert mirrored_ids(index, covers) == ["a", "c"]
 
 
 def test_step_json_names_what_is_pending() -> None:

@@ -219,6 +219,9 @@ from references.spool import Spool
 from tests.references.publishing import wait_until
 
 class Hangs:
+    def covers(self, mirror):
+        return True
+
     def find(self, record_ids):
         print("hanging", flush=True)
         import threading

@@ -12,6 +12,7 @@ import wandb
 from google.cloud import storage  # type: ignore[import-untyped] # ships no types
 
 from mirror import RecordMirror
+from mirror.location import Location
 from mirror.receipt import Receipt, decode_lines, newest
 from mirror.samples import write_record
 from mirror.store import WHOLE_BYTES
@@ -39,6 +40,10 @@ class ReadReceipts:
         """Keep the newest of each record."""
         lines = [line for segment in segments for line in decode_lines(segment)]
         self._found = newest(line for line in lines if isinstance(line, Receipt))
+
+    def covers(self, mirror: Location) -> bool:
+        """Cover the only mirror there is."""
+        return bool(mirror)
 
     def find(self, record_ids: Collection[str]) -> Mapping[str, Receipt]:
         """Find those of these records."""
