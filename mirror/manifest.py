@@ -53,13 +53,15 @@ class Manifest:
         """Take receipts as they arrive, and return the ids that they speak of."""
         ids: set[str] = set()
         batch: list[Receipt] = []
-        async for receipt in receipts:
-            ids.add(receipt.id)
-            batch.append(receipt)
-            if len(batch) == _BATCH:
-                self._add(batch)
-                batch = []
-        self._add(batch)
+        try:
+            async for receipt in receipts:
+                ids.add(receipt.id)
+                batch.append(receipt)
+                if len(batch) == _BATCH:
+                    self._add(batch)
+                    batch = []
+        finally:  # what has arrived is kept, whatever comes of the rest
+            self._add(batch)
         return ids
 
     def get(self, record_id: str) -> Receipt | None:

@@ -31,6 +31,7 @@ SEGMENT_BYTES = 1 << 20
 SEGMENT_RECEIPTS = 10_000
 MAX_SEGMENT_BYTES = 64 << 20  # what is read of a segment at most, whoever wrote it
 READ_AT_ONCE = 16
+Seen = tuple[int, str | None]  # the size and the ETag of a segment when it was read
 _KEY = re.compile(r"_receipts/([A-Za-z0-9_.\-]{1,200})/([0-9]{8})\.jsonl", re.ASCII)
 
 
@@ -123,10 +124,13 @@ class SegmentWriter:
 class SegmentReader:
     """Reads every writer's receipts, each time only the segments that are new or have changed."""
 
-    def __init__(self, store: ReliableStore) -> None:
-        """Read nothing yet."""
+    def __init__(self, store: ReliableStore, seen: dict[str, Seen] | None = None) -> None:
+        """Read nothing yet.
+
+        ``seen`` is what earlier readers of this mirror have read, by key; it is added to as segments are read.
+        """
         self._store = store
-        self._seen: dict[str, tuple[int, str | None]] = {}  # key -> size and ETag when it was read
+        self._seen = {} if seen is None else seen
 
     async def read(self) -> AsyncIterator[Receipt]:
         """Yield the receipts of new and changed segments, in no order; what is no receipt is skipped with a warning.

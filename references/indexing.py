@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, cast
 from references import plain
 from references.batch import count_unlogged, read_batch
 from references.errors import BatchError, ConfigError, StepError
+from references.phases import check_phases
 from references.publisher import WandbPublisher
 from references.rows import build_index
-from references.run_index import PHASES, Phase
+from references.run_index import Phase
 from references.seams import PublishSettings
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class StepIndexer:
         if keep_steps is not None and keep_steps < 0:
             raise ConfigError(f"keep_steps is {keep_steps}: give None or a number of steps, 0 or more")
         self._records = records
-        self._phases = _checked_phases(phases)
+        self._phases = check_phases(phases if isinstance(phases, str) else list(phases))
         self._keep_steps = keep_steps
         self._publisher: Publisher = WandbPublisher(self._settings) if publisher is None else publisher
         self._run_id = ""
@@ -204,11 +205,3 @@ def _checked_step(phase: Phase, step: int | None) -> int:
     if number < 0:
         raise StepError(f"the {phase} step is {step!r}: give the global step, a number from 0, to index it under")
     return number
-
-
-def _checked_phases(phases: Iterable[str]) -> frozenset[Phase]:
-    named = [phases] if isinstance(phases, str) else list(phases)
-    unknown = [phase for phase in named if phase not in PHASES]
-    if unknown or isinstance(phases, str):
-        raise ConfigError(f"the phases to index are {phases!r}: give a list of {' and '.join(map(repr, PHASES))}")
-    return frozenset(cast("list[Phase]", named))

@@ -209,7 +209,7 @@ def test_the_end_of_training_waits_for_the_publisher_as_long_as_the_settings_say
 @pytest.mark.parametrize("phases", [["train", "test"], "train", [None]])
 def test_unknown_phases_are_refused_at_construction(phases: Any) -> None:  # noqa: ANN401 - any mistake
     """A phase that is misspelt is not silently left out."""
-    with pytest.raises(ConfigError, match=r"phases to index.*'train' and 'eval'"):
+    with pytest.raises(ConfigError, match=r"to index.*'train' and 'eval'"):
         _Training(phases)
 
 
