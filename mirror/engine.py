@@ -280,7 +280,7 @@ class Engine:
         except Exception as error:
             outcome = Outcome.FAILED
             self._give_up(job, error)
-            logger.exception("a bug kept %s from being copied; the local file is kept", job.record_id)
+            logger.exception("a bug kept %r from being copied; the local file is kept", job.record_id)
         finally:
             self._backlog.settle(job, outcome, look_at=look_at)
 
@@ -347,11 +347,11 @@ class Engine:
 
     def _lose(self, path: Path, record_id: str) -> None:
         self.totals.lost += 1
-        logger.error("%s is lost: its file disappeared from %s before it was copied", record_id, path)
+        logger.error("%r is lost: its file disappeared from %s before it was copied", record_id, path)
 
     def _give_up(self, job: Job, error: Exception) -> None:
         self._note(error)
-        logger.error("gave up on %s; the local file is kept: %s", job.record_id, error)
+        logger.error("gave up on %r; the local file is kept: %s", job.record_id, error)
         if len(self._given_up) < MAX_GIVEN_UP:
             state = read_state(job.directory, document_name(job.record_id))
             self._given_up[job.directory, job.record_id] = _GivenUp(state, str(error))

@@ -50,7 +50,7 @@ class Ledger:
         self._index.execute("PRAGMA synchronous=OFF")
         self._index.execute("PRAGMA journal_mode=OFF")
         self._index.execute(
-            "CREATE TABLE receipt (id TEXT PRIMARY KEY, at REAL, state TEXT, excluded TEXT, files INTEGER, line BLOB) "
+            "CREATE TABLE receipt (id BLOB PRIMARY KEY, at REAL, state TEXT, excluded TEXT, files INTEGER, line BLOB) "
             "WITHOUT ROWID"
         )
         self._index.execute("BEGIN")  # never committed: it goes with the process, and each insert is the cheaper
@@ -76,23 +76,23 @@ class Ledger:
     def get(self, record_id: str) -> Receipt | None:
         """Return the newest receipt of a record."""
         with self._lock:
-            row = self._index.execute("SELECT line FROM receipt WHERE id = ?", (record_id,)).fetchone()
+            row = self._index.execute("SELECT line FROM receipt WHERE id = ?", (_key(record_id),)).fetchone()
         return decode_line(row[0]) if row else None
 
     def uncovered(self, documents: Sequence[tuple[str, FileState]], exclude: Collection[str]) -> list[str]:
         """Return the ids of which no receipt covers this very document without leaving out more than ``exclude``."""
-        known: dict[str, tuple[str | None, str]] = {}
+        known: dict[bytes, tuple[str | None, str]] = {}
         with self._lock:
             for start in range(0, len(documents), _BATCH):
-                ids = [record_id for record_id, _ in documents[start : start + _BATCH]]
+                ids = [_key(record_id) for record_id, _ in documents[start : start + _BATCH]]
                 query = f"SELECT id, state, excluded FROM receipt WHERE id IN ({','.join('?' * len(ids))})"  # noqa: S608 - question marks only
                 known.update((row[0], (row[1], row[2])) for row in self._index.execute(query, ids))
         return [
             record_id
             for record_id, document in documents
-            if record_id not in known
-            or known[record_id][0] != _state_of(document)
-            or not set(known[record_id][1].split("/")) <= {"", *exclude}
+            if (receipt := known.get(_key(record_id))) is None
+            or receipt[0] != _state_of(document)
+            or not set(receipt[1].split("/")) <= {"", *exclude}
         ]
 
     def count_files(self, ids: Sequence[str]) -> int:
@@ -100,7 +100,7 @@ class Ledger:
         total = 0
         with self._lock:
             for start in range(0, len(ids), _BATCH):
-                batch = ids[start : start + _BATCH]
+                batch = [_key(record_id) for record_id in ids[start : start + _BATCH]]
                 query = f"SELECT SUM(files) FROM receipt WHERE id IN ({','.join('?' * len(batch))})"  # noqa: S608 - question marks only
                 total += self._index.execute(query, batch).fetchone()[0] or 0
         return total
@@ -167,7 +167,7 @@ class Ledger:
 
     def _insert(self, receipts: Iterable[tuple[Receipt, bytes]]) -> None:
         rows = [
-            (receipt.id, receipt.at, _state_in(receipt), "/".join(receipt.excluded), len(receipt.files), line)
+            (_key(receipt.id), receipt.at, _state_in(receipt), "/".join(receipt.excluded), len(receipt.files), line)
             for receipt, line in receipts
         ]
         self._index.executemany(
@@ -205,6 +205,10 @@ def _read_sent(journal: Path) -> int:
         return int(_sent_file(journal).read_text())
     except (OSError, ValueError):
         return 0
+
+
+def _key(record_id: str) -> bytes:
+    return record_id.encode(errors="surrogateescape")  # a name on disk need not be valid UTF-8
 
 
 def _state_of(state: FileState) -> str:
