@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import urllib.parse
 import urllib.request
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from mirror import RecordMirror
 from mirror.config import MirrorOptions
-from mirror.testing import ADMIN, FakeGcs, Identity
+from mirror.receipt import Receipt, decode_lines
+from mirror.testing import ADMIN, FakeGcs, FaultProxy, Identity
 from mirror.testing.servers import S3Server
 
 
@@ -137,4 +139,22 @@ def record_files(directory: Path) -> dict[str, bytes]:
 
 def mirrored_files(place: Place) -> dict[str, bytes]:
     """Return what a mirror holds besides receipts."""
-    return {key: content for key, content in place.objects().items() if not key.startswith("_receipts/")}
+    return {key: content for key, content in place.objects().items() if "_receipts/" not in key}
+
+
+def receipts_in(place: Place) -> list[Receipt]:
+    """Return every receipt that a mirror holds; each line must be one."""
+    segments = [content for key, content in place.objects().items() if "_receipts/" in key]
+    found = [receipt for content in segments for receipt in decode_lines(content)]
+    assert all(isinstance(receipt, Receipt) for receipt in found), found
+    return [receipt for receipt in found if isinstance(receipt, Receipt)]
+
+
+def puts(proxy: FaultProxy) -> Counter[str]:
+    """Count the PUTs of record files that reached an S3 server through a proxy, by file name."""
+    names = [
+        urllib.parse.unquote(request.path.partition("?")[0].rpartition("/")[2])
+        for request in proxy.requests
+        if request.method == "PUT" and "_receipts/" not in request.path
+    ]
+    return Counter(names)
