@@ -81,6 +81,26 @@ class MirrorIndexes:
         self.written[phase, step] = data
 
 
+class SleepingMirror(MirrorReceipts, MirrorIndexes):
+    """A mirror that answers nothing before it is awake."""
+
+    def __init__(self) -> None:
+        """Sleep."""
+        MirrorReceipts.__init__(self)
+        MirrorIndexes.__init__(self)
+        self.awake = threading.Event()
+
+    def find(self, record_ids: Collection[str]) -> Mapping[str, Receipt]:
+        """Find all, awake."""
+        self.awake.wait()
+        return super().find(record_ids)
+
+    def write(self, phase: Phase, step: int, data: bytes) -> None:
+        """Take it, awake."""
+        self.awake.wait()
+        super().write(phase, step, data)
+
+
 @contextmanager
 def publisher(
     directory: Path,

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 import wandb
 
+from references.codec import encode
 from references.spool import Spool, StepKey
-from tests.references.publishing import counts, publisher, step_index, versions, wait_until
+from tests.references.publishing import MirrorIndexes, counts, publisher, step_index, versions, wait_until
 from tests.references.wandb_standin.faults import Hang
 
 if TYPE_CHECKING:
@@ -56,6 +57,20 @@ def test_without_a_run_a_step_is_spooled_and_logged_later(
         assert counts(made, "logged", "spooled") == (3, 0)
 
     assert [json.loads(version.metadata)["run_id"] for version in versions(wandb_server, name)] == [name] * 3
+
+
+def test_without_a_run_the_mirror_gets_the_index_all_the_same(
+    wandb_server: WandbServer, name: str, tmp_path: Path
+) -> None:
+    """Where W&B is absent, the bucket alone describes the run."""
+    indexes = MirrorIndexes()
+    with publisher(tmp_path, index_store=indexes) as made:
+        made.publish(step_index(1, run=name), run=None)
+        assert wait_until(lambda: counts(made, "without_run") == (1,))
+        assert not made.close(30)
+
+    assert indexes.written == {("train", 1): encode(step_index(1, run=name))}
+    assert wandb_server.requests() == []
 
 
 def test_nothing_waits_for_a_run_at_the_end(name: str, tmp_path: Path) -> None:
