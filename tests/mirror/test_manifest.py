@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirror.errors import StoreError
 from mirror.manifest import Manifest
 from mirror.receipt import FileReceipt, Receipt
 
@@ -61,4 +65,19 @@ def test_more_receipts_than_one_statement_takes() -> None:
     found = manifest.get("r00003")
     assert found is not None
     assert found.at == 3
+    manifest.close()
+
+
+def test_what_has_arrived_is_kept_when_the_rest_does_not() -> None:
+    """A store that fails in the middle has been read up to there, since nobody reads that part again."""
+
+    async def breaks() -> AsyncIterator[Receipt]:
+        for name in ("a", "b"):
+            yield receipt(name, 1)
+        raise StoreError("get", "_receipts/w/00000001.jsonl", "broken")
+
+    manifest = Manifest()
+    with pytest.raises(StoreError):
+        asyncio.run(manifest.read(breaks()))
+    assert [one.id for one in manifest.records()] == ["a", "b"]
     manifest.close()
