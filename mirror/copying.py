@@ -117,6 +117,8 @@ async def _send(copier: Copier, directory: Path, state: FileState, progress: _Pr
         descriptor = _open(directory / name)
         try:
             now = FileState.of(name, os.fstat(descriptor))
+            if now != state:  # a newer document must not go before its own sidecars
+                raise RecordChangedError(f"{name} was written again before its turn came")
             if progress.states.get(name) == now:
                 return  # sent in an earlier round and not written again
             known = progress.known.get(name)
