@@ -27,6 +27,9 @@ class Place(Protocol):
     def options(self, *, via: str | None = None) -> dict[str, Any]:
         """Return the storage options, through a proxy's URL when given."""
 
+    def names(self) -> set[str]:
+        """Return the keys of all objects below the URL."""
+
     def objects(self) -> dict[str, bytes]:
         """Return every object below the URL, by key."""
 
@@ -47,10 +50,13 @@ class DirectoryPlace:
         assert via is None, "there is no proxy in front of a directory"
         return {}
 
+    def names(self) -> set[str]:
+        """Return the paths of all files below the directory."""
+        return {str(path.relative_to(self.path)) for path in self.path.rglob("*") if path.is_file()}
+
     def objects(self) -> dict[str, bytes]:
         """Return every file, by its path below the directory."""
-        files = (path for path in self.path.rglob("*") if path.is_file())
-        return {str(path.relative_to(self.path)): path.read_bytes() for path in files}
+        return {name: (self.path / name).read_bytes() for name in self.names()}
 
 
 @dataclass(frozen=True)
@@ -72,13 +78,21 @@ class S3Place:
         options: dict[str, Any] = self.server.storage_options(self.identity, url=via)
         return options
 
+    def names(self) -> set[str]:
+        """Return all keys, as botocore lists them."""
+        pages = self.server.client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self._below)
+        return {item["Key"].removeprefix(self._below) for page in pages for item in page.get("Contents", ())}
+
     def objects(self) -> dict[str, bytes]:
         """Return every object, as botocore reads it."""
         client = self.server.client()
-        below = f"{self.prefix.strip('/')}/" if self.prefix.strip("/") else ""
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=below)
-        keys = [item["Key"] for page in pages for item in page.get("Contents", ())]
-        return {key.removeprefix(below): client.get_object(Bucket=self.bucket, Key=key)["Body"].read() for key in keys}
+        return {
+            name: client.get_object(Bucket=self.bucket, Key=self._below + name)["Body"].read() for name in self.names()
+        }
+
+    @property
+    def _below(self) -> str:
+        return _below(self.prefix)
 
 
 @dataclass(frozen=True)
@@ -98,20 +112,21 @@ class GcsPlace:
         """Return what gcsfs needs."""
         return self.server.storage_options(url=via)
 
-    def objects(self) -> dict[str, bytes]:
-        """Return every object, as the JSON API gives it."""
-        below = f"{self.prefix.strip('/')}/" if self.prefix.strip("/") else ""
-        return {name.removeprefix(below): self._get(self._object(name), alt="media") for name in self._names(below)}
-
-    def _names(self, below: str) -> list[str]:
-        names: list[str] = []
+    def names(self) -> set[str]:
+        """Return all names, as the JSON API lists them."""
+        below = _below(self.prefix)
+        names: set[str] = set()
         token = ""
         while True:
             page = json.loads(self._get("", prefix=below, pageToken=token))
-            names += [item["name"] for item in page.get("items", ())]
+            names |= {item["name"].removeprefix(below) for item in page.get("items", ())}
             token = page.get("nextPageToken", "")
             if not token:
                 return names
+
+    def objects(self) -> dict[str, bytes]:
+        """Return every object, as the JSON API gives it."""
+        return {name: self._get(self._object(_below(self.prefix) + name), alt="media") for name in self.names()}
 
     def _object(self, name: str) -> str:
         return "/" + urllib.parse.quote(name, safe="")
@@ -121,6 +136,10 @@ class GcsPlace:
         with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own http URL
             content: bytes = answer.read()
             return content
+
+
+def _below(prefix: str) -> str:
+    return f"{prefix.strip('/')}/" if prefix.strip("/") else ""
 
 
 def mirror_to(place: Place, *, via: str | None = None, **options: Any) -> RecordMirror:  # noqa: ANN401 - mirror options
