@@ -170,7 +170,7 @@ class WandbServer:
         match fault:
             case Status(code=code, retry_after_s=pause_s):
                 headers = {} if pause_s is None else {"Retry-After": f"{pause_s:g}"}
-                return web.json_response({"errors": [{"message": "on demand"}]}, status=code, headers=headers)
+                return web.json_response({"errors": [{"message": f"{code} on demand"}]}, status=code, headers=headers)
             case Refuse(message=message):
                 return web.json_response({"data": None, "errors": [{"message": message}]})
             case Hang():
