@@ -4,6 +4,8 @@ ReferencesError
 ├── ConfigError            a setting is wrong: the sentence names it and what to write instead
 ├── StepError              a step cannot be indexed as it was named
 ├── BatchError             the trainer's batch does not say what it has to say
+├── SourceError            the step indexes of a run cannot be read from where they should be
+├── OutDirectoryError      what is pulled cannot be put where it should go
 └── IndexFormatError       bytes are not a step index that this release can read
     └── UnknownVersionError  they are of another format version
 """
@@ -25,6 +27,14 @@ class StepError(ReferencesError):
 
 class BatchError(ReferencesError):
     """The trainer's batch does not say what it has to say: ids and loss masks do not fit together."""
+
+
+class SourceError(ReferencesError):
+    """The step indexes of a run cannot be read; the message says from where, and why."""
+
+
+class OutDirectoryError(ReferencesError):
+    """What is pulled cannot be put where it should go; the message says what to do."""
 
 
 class IndexFormatError(ReferencesError):

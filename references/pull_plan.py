@@ -1,0 +1,109 @@
+"""What becomes of each record of a step in a pull, and the sum of it: facts and decisions without any I/O."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from mirror.names import document_name
+from mirror.receipt import FileReceipt, Receipt
+from references.listed import ListedRecord
+from references.run_index import Phase
+from references.selection import Selection
+from references.source import BadStep
+
+
+class Why(enum.StrEnum):
+    """Why a record did not come."""
+
+    MISSING = "missing"  # the mirror does not have it, or no receipt says what it should be
+    DAMAGED = "damaged"  # the mirror has other bytes than its receipt says
+    UNREADABLE = "unreadable"  # the mirror could not be read
+    REFUSED = "refused"  # the mirror that the step names is not trusted
+    UNWRITABLE = "unwritable"  # its place here is taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotPulled:
+    """A record that was wanted and did not come."""
+
+    record_id: str
+    phase: Phase
+    step: int
+    why: Why
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A record to be pulled.
+
+    Attributes:
+        receipt: what the mirror has of it.
+        files: those that are wanted, the document last.
+    """
+
+    receipt: Receipt
+    files: tuple[FileReceipt, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class PullSummary:
+    """What a pull did, or in a dry run would do.
+
+    Attributes:
+        is_dry_run: nothing was written.
+        steps: whose index was read.
+        records: that were wanted; one that several steps list counts once.
+        copied_records: that came, or of which something came.
+        copied_files: of those records.
+        copied_bytes: of those files.
+        unchanged_records: that were here already.
+        left_out: sidecar kinds that were wanted, and that the mirror leaves out on purpose.
+        not_pulled: records that did not come.
+        local_only: records that no mirror was to have, and none has; they can be fetched from where they are.
+        bad_steps: steps whose index could not be read; of their records nothing is known.
+    """
+
+    is_dry_run: bool = False
+    steps: int = 0
+    records: int = 0
+    copied_records: int = 0
+    copied_files: int = 0
+    copied_bytes: int = 0
+    unchanged_records: int = 0
+    left_out: set[str] = field(default_factory=set)
+    not_pulled: list[NotPulled] = field(default_factory=list)
+    local_only: list[ListedRecord] = field(default_factory=list)
+    bad_steps: list[BadStep] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything came that a mirror was to have."""
+        return not self.not_pulled and not self.bad_steps
+
+
+def plan_record(listed: ListedRecord, receipt: Receipt | None, selection: Selection) -> Wanted | NotPulled | None:
+    """Decide what becomes of a record; None for one that no mirror was to have, and none has.
+
+    A record without a receipt is not pulled, even if the mirror has files of its name: nothing says what they should
+    be, nor that they are all there.
+    """
+    if receipt is None and listed.location.mirror is None:
+        return None
+    if receipt is None:
+        where = f", see {listed.where}" if listed.where else ""
+        return not_pulled(listed, Why.MISSING, f"no receipt proves that the mirror has it: it is late or lost{where}")
+    lacking = [name for name in listed.lacking(receipt) if selection.wants_file(name)]
+    if lacking:
+        return not_pulled(listed, Why.MISSING, f"the step lists {', '.join(lacking)}, and its receipt does not")
+    document = document_name(receipt.id)
+    files = sorted(
+        (file for file in receipt.files if selection.wants_file(file.name)), key=lambda file: file.name == document
+    )
+    return Wanted(receipt=receipt, files=tuple(files))
+
+
+def not_pulled(listed: ListedRecord, why: Why, detail: str) -> NotPulled:
+    """Say that a record did not come."""
+    return NotPulled(record_id=listed.record_id, phase=listed.phase, step=listed.step, why=why, detail=detail)
