@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -97,7 +97,7 @@ class ReliableStore:
             timeout_s=requests * self._policy.timeout_s,
         )
 
-    async def read(self, key: str) -> AsyncIterator[bytes]:
+    async def read(self, key: str) -> AsyncGenerator[bytes, None]:
         """Yield an object's bytes once, with a deadline for each chunk; its caller begins again when it breaks."""
         await self._admit("get", key)
         try:
@@ -190,7 +190,7 @@ class ReliableStore:
             except TryAgainError as error:
                 failures += 1
                 timeouts += isinstance(error, DeadlineError)
-                self._failed(error)
+                self._failed(error, expected=failures == 1 and isinstance(error, CredentialsError))
                 await self._pause(error, failures, seen)
             except AccessDeniedError as error:
                 await self._after_denial(error)
@@ -251,11 +251,15 @@ class ReliableStore:
             case BreakerState.REFUSED:
                 return 0.0
 
-    def _failed(self, error: TryAgainError) -> None:
+    def _failed(self, error: TryAgainError, *, expected: bool = False) -> None:
+        """Take note of a passing failure; an expected one, such as a token's end, is no sign of an outage yet."""
         self._note(error)
         if isinstance(error, ThrottledError | DeadlineError):
             self._limiter.throttled()
-        self._breaker.failed(error)
+        if expected and self._breaker.state is BreakerState.CLOSED:
+            self._breaker.abandoned()
+        else:
+            self._breaker.failed(error)
 
     async def _pause(self, error: TryAgainError, failures: int, refreshes: int) -> None:
         if failures >= self._policy.attempts:
@@ -273,7 +277,7 @@ class ReliableStore:
             if self._refreshes == seen:
                 self._refreshes += 1
                 try:
-                    await self._store.refresh()
+                    await self._bounded("refresh credentials", "", self._store.refresh, self._policy.timeout_s)
                 except StoreError as error:
                     self._note(error)
 
