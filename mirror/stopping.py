@@ -12,7 +12,7 @@ from typing import Any, Self
 class Stopping:
     """Listens to signals for the length of a ``with`` statement, which belongs on the main thread.
 
-    A second SIGINT raises KeyboardInterrupt there, whatever the thread is doing.
+    A second SIGINT raises KeyboardInterrupt there, whatever the thread is doing; from then on SIGINT is ignored.
     """
 
     def __init__(self) -> None:
@@ -60,4 +60,6 @@ class Stopping:
         self.by = self.by or signal.Signals(number)
         self._news.put(None)
         if again and number == signal.SIGINT:
+            del self._before[signal.SIGINT]
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end is under way: a third would only garble it
             raise KeyboardInterrupt

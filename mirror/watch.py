@@ -55,7 +55,7 @@ class Watch:
         return self._mirror.left()
 
     def run(self, stopping: Stopping) -> bool:
-        """Watch until asked to stop, then copy what is left for at most ``shutdown_timeout_s``.
+        """Watch until asked to stop, then copy what is left for at most ``shutdown_timeout_s``, or until asked again.
 
         Returns:
             Whether everything that is on disk is in the mirror.
@@ -65,7 +65,10 @@ class Watch:
             watch.start()
         while not stopping.wait():
             pass
-        return self._finish()
+        try:
+            return self._finish()
+        except KeyboardInterrupt:
+            return False
 
     def _finish(self) -> bool:
         deadline = time.monotonic() + self._mirror.config.shutdown_timeout_s

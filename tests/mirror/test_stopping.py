@@ -5,10 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from mirror.stopping import Stopping
+
+
+@pytest.fixture(autouse=True)
+def _same_handlers() -> Iterator[None]:
+    """Leave signals to pytest afterwards."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_a_signal_ends_the_wait() -> None:
@@ -22,13 +32,15 @@ def test_a_signal_ends_the_wait() -> None:
 
 
 def test_a_second_interrupt_ends_at_once() -> None:
-    """The first SIGINT asks, whatever came before it; the next one raises where the main thread is."""
+    """The first SIGINT asks; the next one raises where the main thread is; more of them change nothing."""
     with Stopping() as stopping:
         os.kill(os.getpid(), signal.SIGINT)
         assert stopping.wait(10)
         assert stopping.interrupted
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_termination_may_be_repeated() -> None:

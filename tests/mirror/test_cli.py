@@ -1,0 +1,286 @@
+"""The mirror's commands, from the arguments to the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mirror.cli import commands
+from mirror.commands import run
+from mirror.names import document_name
+from mirror.output import COUNTS
+from mirror.samples import write_corpus, write_litter
+from tests.mirror.command_line import Ran
+from tests.mirror.local_records import write_files
+
+
+class Line:
+    """Runs commands in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *args: str | Path) -> Ran:
+        self._capsys.readouterr()
+        code = run(commands, [str(arg) for arg in args])
+        said = self._capsys.readouterr()
+        assert "Traceback" not in said.err
+        return Ran(code, said.out, said.err)
+
+
+@pytest.fixture
+def line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
+    for name in [name for name in os.environ if name.startswith("RECORD_MIRROR_")]:
+        monkeypatch.delenv(name)
+    return Line(capsys)
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Twenty records of two files each, and what never is a record."""
+    write_corpus(tmp_path / "records", profile="tiny", count=20, seed=1)
+    write_litter(tmp_path / "records")
+    return tmp_path / "records"
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """Return every file below a directory."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_sync_copies_what_is_missing_and_then_has_nothing_to_do(line: Line, records: Path, tmp_path: Path) -> None:
+    """The first run copies every finished record, the second says that there is nothing to do; both are complete."""
+    first = line("sync", records, tmp_path / "mirror")
+    assert first.code == 0
+    assert first.out.startswith("copied 40 files of 20 records, ")
+    copied = {name: data for name, data in tree(tmp_path / "mirror").items() if not name.startswith("_receipts/")}
+    assert len(copied) == 40
+    assert all((records / name).read_bytes() == data for name, data in copied.items())
+    second = line("sync", records, tmp_path / "mirror")
+    assert (second.code, second.out) == (0, f"nothing to do: 40 files in file://{tmp_path / 'mirror'}\n")
+
+
+def test_json_is_lines_with_a_summary_of_files(line: Line, records: Path, tmp_path: Path) -> None:
+    """Standard output has JSON lines only, the last one the summary, whose counts are of files."""
+    first = line("sync", "--json", records, tmp_path / "mirror")
+    assert [found["type"] for found in first.lines] == ["summary"]
+    assert set(COUNTS) | {"elapsed_s"} <= set(first.summary)
+    assert (first.summary["copied"], first.summary["unchanged"], first.summary["records"]) == (40, 0, 20)
+    assert first.summary["bytes"] == sum(path.stat().st_size for path in (tmp_path / "mirror").glob("*.zst"))
+    write_corpus(records, profile="text", count=3, seed=2)
+    second = line("sync", "--json", records, tmp_path / "mirror").summary
+    assert (second["copied"], second["unchanged"], second["failed"], second["late"]) == (3, 40, 0, 0)
+
+
+def test_a_dry_run_tells_the_same_plan_and_writes_nothing(line: Line, records: Path, tmp_path: Path) -> None:
+    """What it lists is exactly what the run after it sends, and nothing at all appears anywhere."""
+    line("sync", records, tmp_path / "mirror")
+    write_corpus(records, profile="tokens", count=5, seed=3)
+    rewritten = next(iter(sorted(records.glob("*.json.zst"))))
+    write_files(records, rewritten.name.removesuffix(".json.zst"), b"other bytes")
+    before = tree(tmp_path)
+    planned = line("sync", "--dry-run", "--json", records, tmp_path / "mirror")
+    assert planned.code == 0
+    assert tree(tmp_path) == before
+    names = {name for found in planned.of_type("plan") for name in found["files"]}
+    assert len(names) == planned.summary["planned"] == 16
+    done = line("sync", "--json", records, tmp_path / "mirror").summary
+    assert (done["copied"], done["bytes"]) == (planned.summary["planned"], planned.summary["planned_bytes"])
+    assert done["unchanged"] == planned.summary["unchanged"] == 39
+    after = tree(tmp_path / "mirror")
+    sent = {name for name in after if after[name] != before.get(f"mirror/{name}") and not name.startswith("_")}
+    assert sent == names
+
+
+def test_a_dry_run_before_the_first_copy_leaves_no_trace(line: Line, records: Path, tmp_path: Path) -> None:
+    """Neither the mirror nor the receipts beside the records are begun."""
+    said = line("sync", "--dry-run", records, tmp_path / "mirror")
+    assert said.code == 0
+    assert "would copy 20 records (40 files, " in said.out
+    assert not (tmp_path / "mirror").exists()
+    assert not (records / ".mirror").exists()
+
+
+def test_touching_a_file_copies_nothing(line: Line, records: Path, tmp_path: Path) -> None:
+    """A new time stamp is no new record: neither the dry run nor the run thinks so."""
+    line("sync", records, tmp_path / "mirror")
+    for path in records.glob("*.json.zst"):
+        path.touch()
+    assert line("sync", "--dry-run", records, tmp_path / "mirror").out.startswith(
+        "nothing to do: 20 records (40 files)"
+    )
+    assert line("sync", records, tmp_path / "mirror").out.startswith("nothing to do: 40 files")
+
+
+def test_include_chooses_records_by_id(line: Line, tmp_path: Path) -> None:
+    """Patterns as a shell has them; the other records are left for another run."""
+    for record_id in ("tr_a1", "tr_a2", "tr_b1"):
+        write_files(tmp_path / "records", record_id, tokens=b"t")
+    args = ("--include", "tr_a*", tmp_path / "records", tmp_path / "mirror")
+    assert line("sync", "--dry-run", *args).out.startswith("copy tr_a1")
+    assert line("sync", "--json", *args).summary["copied"] == 4
+    assert not (tmp_path / "mirror" / document_name("tr_b1")).exists()
+    assert line("sync", *args).out.startswith("nothing to do: 4 files")
+    assert line("sync", "--json", tmp_path / "records", tmp_path / "mirror").summary["copied"] == 2
+
+
+def test_exclude_leaves_a_kind_out(line: Line, tmp_path: Path) -> None:
+    """A kind that is left out is neither planned nor copied."""
+    write_files(tmp_path / "records", "tr_a", tokens=b"t", experts=b"e")
+    args = ("--json", "--exclude", "experts", tmp_path / "records", tmp_path / "mirror")
+    assert line("sync", "--dry-run", *args).summary["planned"] == 2
+    assert line("sync", *args).summary["copied"] == 2
+    assert not (tmp_path / "mirror" / "tr_a.experts.zst").exists()
+
+
+def test_several_directories_go_to_one_mirror(line: Line, tmp_path: Path) -> None:
+    """The URL is the last argument; a directory named twice counts once."""
+    write_files(tmp_path / "one", "tr_a")
+    write_files(tmp_path / "two", "tr_b")
+    said = line("sync", "--json", tmp_path / "one", tmp_path / "two", tmp_path / "one", tmp_path / "mirror")
+    assert said.summary["copied"] == 2
+
+
+def test_what_cannot_be_copied_makes_the_run_partial(line: Line, tmp_path: Path) -> None:
+    """A refused name is an error with its record; the others are copied; the dry run said so before."""
+    write_files(tmp_path / "records", "tr_a", tokens=b"t")
+    write_files(tmp_path / "records", "tr_\x07bell", tokens=b"t")
+    planned = line("sync", "--dry-run", "--json", tmp_path / "records", tmp_path / "mirror")
+    assert (planned.code, planned.summary["planned"], planned.summary["failed"]) == (3, 4, 2)
+    done = line("sync", "--json", tmp_path / "records", tmp_path / "mirror")
+    assert (done.code, done.summary["copied"], done.summary["failed"]) == (3, 2, 2)
+    (error,) = done.of_type("error")
+    assert (error["id"], error["directory"]) == ("tr_\x07bell", str(tmp_path / "records"))
+    assert "control character" in error["message"]
+    (tmp_path / "records" / document_name("tr_a")).unlink()
+    alone = line("sync", "--json", tmp_path / "records", tmp_path / "elsewhere")
+    assert (alone.code, alone.summary["copied"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["sync", "{tmp}/nowhere", "{tmp}/mirror"], "the record directory {tmp}/nowhere does not exist"),
+        (["sync", "s3://b/x", "{tmp}/records"], "s3://b/x is not a record directory: the mirror's URL comes last"),
+        (["sync", "{tmp}/records", "{tmp}/records"], "{tmp}/records cannot be its own mirror"),
+        (["sync", "{tmp}/records", "s3://"], "names no bucket"),
+        (["sync", "{tmp}/records", "nonsense://x"], "no store is known for nonsense://"),
+        (["sync", "--dry-run", "{tmp}/records", "nonsense://x"], "no store is known for nonsense://"),
+        (["sync", "{tmp}/records"], "Missing argument"),
+        (["sync", "--exclude", "json", "{tmp}/records", "{tmp}/mirror"], "which is the document itself"),
+        (["sync", "--endpoint-url", "http://x", "{tmp}/records", "{tmp}/mirror"], "--endpoint-url is for s3://"),
+        (["watch", "{tmp}/records", "{tmp}/mirror", "--listen", "nonsense"], "--listen takes host:port"),
+        (["status", "{tmp}/nowhere"], "{tmp}/nowhere does not exist"),
+        (["verify", "{tmp}/mirror", "{tmp}/nowhere"], "the record directory {tmp}/nowhere does not exist"),
+        (["verify", "{tmp}/mirror", "--sample", "120%"], "'120%' is not a share such as 5% or 0.05"),
+        (["verify", "{tmp}/mirror", "--download", "--ask-store"], "give one of them"),
+        (["repair", "{tmp}/mirror"], "a repair needs a source"),
+        (["nonsense"], "No such command 'nonsense'"),
+        (["sync", "--nonsense", "{tmp}/records", "{tmp}/mirror"], "No such option"),
+    ],
+)
+def test_a_mistake_of_the_user_is_one_sentence(
+    line: Line, records: Path, tmp_path: Path, args: list[str], complaint: str
+) -> None:
+    """It ends with code 2 and says what to do instead; with --json also as an error line before a summary."""
+    assert records.is_dir()
+    filled = [arg.format(tmp=tmp_path) for arg in args]
+    said = line(*filled)
+    assert said.code == 2
+    assert said.out == ""
+    last = said.err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert complaint.format(tmp=tmp_path) in last
+    if len(args) > 1:
+        as_json = line(filled[0], "--json", *filled[1:])
+        assert [found["type"] for found in as_json.lines] == ["error", "summary"]
+        assert as_json.summary["exit_code"] == 2
+    assert not (tmp_path / "mirror").exists()
+
+
+def test_the_summary_of_verify_and_repair(line: Line, records: Path, tmp_path: Path) -> None:
+    """Damage is listed file by file and ends in code 4; a repair mends it; a second one has nothing to do."""
+    mirror = tmp_path / "mirror"
+    line("sync", records, mirror)
+    names = sorted(path.name for path in mirror.glob("*.zst"))
+    (mirror / names[0]).unlink()
+    (mirror / names[2]).write_bytes(b"short")
+    flipped = bytearray((mirror / names[4]).read_bytes())
+    flipped[50] ^= 1
+    (mirror / names[4]).write_bytes(flipped)
+    found = line("verify", "--json", "--download", mirror, records)
+    assert found.code == 4
+    kinds = {finding["name"]: finding["kind"] for finding in found.of_type("finding")}
+    assert kinds == {names[0]: "missing", names[2]: "wrong_size", names[4]: "changed"}
+    assert (found.summary["findings"], found.summary["intact"], found.summary["files"]) == (3, 37, 40)
+    planned = line("repair", "--dry-run", "--json", "--download", mirror, records)
+    assert (planned.code, planned.summary["copied"], planned.summary["dry_run"]) == (4, 0, True)
+    assert sorted(name for step in planned.of_type("plan") for name in step["files"]) == [names[0], names[2], names[4]]
+    mended = line("repair", "--json", "--download", mirror, records)
+    assert (mended.code, mended.summary["copied"], mended.summary["findings"]) == (0, 3, 3)
+    assert line("verify", "--download", mirror, records).code == 0
+    again = line("repair", "--download", mirror, records)
+    assert (again.code, again.out.startswith("nothing to do: 40 files")) == (0, True)
+
+
+def test_a_repair_without_a_source_for_a_file_still_has_differences(line: Line, records: Path, tmp_path: Path) -> None:
+    """What no source has stays a finding; a second mirror is a source."""
+    line("sync", records, tmp_path / "mirror")
+    line("sync", records, tmp_path / "second")
+    name = next(iter(sorted(path.name for path in records.glob("*.json.zst"))))
+    (records / name).unlink()
+    (tmp_path / "mirror" / name).unlink()
+    hopeless = line("repair", "--json", tmp_path / "mirror", records)
+    assert (hopeless.code, hopeless.summary["without_source"]) == (4, 1)
+    assert [finding["name"] for finding in hopeless.of_type("finding")] == [name]
+    mended = line("repair", "--json", "--from", tmp_path / "second", tmp_path / "mirror")
+    assert (mended.code, mended.summary["copied"]) == (0, 1)
+
+
+def test_a_sample_is_read_back(line: Line, records: Path, tmp_path: Path) -> None:
+    """What was not read is present, never intact."""
+    line("sync", records, tmp_path / "mirror")
+    summary = line("verify", "--json", "--sample", "50%", tmp_path / "mirror").summary
+    assert summary["intact"] + summary["present"] == 40
+    assert 0 < summary["intact"] < 40
+
+
+def test_what_the_store_cannot_tell_is_not_checked(line: Line, records: Path, tmp_path: Path) -> None:
+    """A directory keeps no hashes: asking for them ends in code 5."""
+    line("sync", records, tmp_path / "mirror")
+    said = line("verify", "--json", "--ask-store", tmp_path / "mirror")
+    assert (said.code, said.summary["unchecked"], said.summary["findings"]) == (5, 40, 0)
+
+
+def test_quiet_and_complete_says_nothing(line: Line, records: Path, tmp_path: Path) -> None:
+    """For cron: a line only where something is wrong."""
+    assert line("sync", "--quiet", records, tmp_path / "mirror") == Ran(0, "", "")
+    assert line("verify", "-q", tmp_path / "mirror", records) == Ran(0, "", "")
+
+
+def test_verbose_logs_each_record(line: Line, tmp_path: Path) -> None:
+    """Twice verbose: every record that is copied, on standard error."""
+    write_files(tmp_path / "records", "tr_a")
+    said = line("sync", "-vv", tmp_path / "records", tmp_path / "mirror")
+    assert "copied tr_a: 1 files" in said.err
+
+
+def test_help_needs_no_store() -> None:
+    """Help and version are there at once: nothing is imported that only a command needs."""
+    code = (
+        "import json, sys\n"
+        "from references.cli import commands\n"
+        "from mirror.commands import run\n"
+        "assert run(commands, ['--help']) == run(commands, []) == run(commands, ['sync', '--help']) == 0\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+    )
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert not {"asyncio", "fsspec", "rich", "watchfiles", "prometheus_client", "sqlite3", "http.server"} & loaded

@@ -1,0 +1,99 @@
+"""How a mirror and a record directory stand, by receipts alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mirror import MirrorConfig, RecordMirror
+from mirror.cli import commands
+from mirror.commands import run
+from mirror.status import DirectoryStatus, MirrorStatus, is_record_directory, read_directory, read_mirror
+from tests.mirror.local_records import write_files
+
+
+def copy(directory: Path, mirror: Path, config: MirrorConfig | None = None) -> None:
+    """Copy all records of a directory."""
+    with RecordMirror(mirror, config) as copier:
+        copier.scan(directory)
+        assert copier.flush(60)
+
+
+def test_a_mirror_is_described_by_its_newest_receipts(tmp_path: Path) -> None:
+    """A record that was written again counts once, with the size that it has now; every process is a writer."""
+    write_files(tmp_path / "one", "tr_a", b"123", tokens=b"12345")
+    copy(tmp_path / "one", tmp_path / "m", MirrorConfig(host="10.0.0.1"))
+    write_files(tmp_path / "one", "tr_a", b"1234567", tokens=b"12345")
+    write_files(tmp_path / "two", "tr_b", b"12")
+    copy(tmp_path / "one", tmp_path / "m", MirrorConfig(host="10.0.0.1"))
+    copy(tmp_path / "two", tmp_path / "m", MirrorConfig(host="10.0.0.2"))
+    status = read_mirror(tmp_path / "m", MirrorConfig())
+    assert (status.records, status.files, status.size_bytes) == (2, 3, 14)
+    assert (len(status.writers), status.hosts) == (3, {"10.0.0.1", "10.0.0.2"})
+    assert status.newest_at is not None
+
+
+def test_an_empty_mirror_has_nothing(tmp_path: Path) -> None:
+    """A mirror without receipts is no error."""
+    assert read_mirror(tmp_path / "m", MirrorConfig()) == MirrorStatus()
+
+
+def test_a_directory_is_described_place_by_place(tmp_path: Path) -> None:
+    """Each mirror that it was ever copied to: what is receipted, and what is not there as it is now."""
+    records = tmp_path / "records"
+    for record_id in ("tr_a", "tr_b", "tr_c"):
+        write_files(records, record_id, tokens=b"t", experts=b"e")
+    copy(records, tmp_path / "one", MirrorConfig(exclude=("experts",)))
+    write_files(records, "tr_d")
+    copy(records, tmp_path / "two")
+    write_files(records, "tr_a", b"other")
+    (records / "tr_b.json.zst").unlink()
+    status = read_directory(records)
+    assert status.records == 3
+    assert all(place.place.startswith("file-") for place in status.places)
+    assert sorted((place.receipted, place.uncopied) for place in status.places) == [(3, 2), (4, 1)]
+
+
+def test_a_directory_that_was_never_copied(tmp_path: Path) -> None:
+    """Its records are counted, and nothing is written there."""
+    write_files(tmp_path, "tr_a")
+    assert read_directory(tmp_path) == DirectoryStatus(directory=tmp_path, records=1, places=())
+    assert not (tmp_path / ".mirror").exists()
+
+
+def test_a_path_may_be_either(tmp_path: Path) -> None:
+    """A directory with receipts is a mirror, any other a directory of records."""
+    write_files(tmp_path / "records", "tr_a")
+    copy(tmp_path / "records", tmp_path / "m")
+    assert is_record_directory(str(tmp_path / "records"))
+    assert not is_record_directory(str(tmp_path / "m"))
+    assert not is_record_directory(str(tmp_path / "nowhere"))
+    assert not is_record_directory("s3://bucket/run")
+
+
+def test_the_command_says_it_for_people_and_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As text and as JSON lines."""
+    write_files(tmp_path / "records", "tr_a", b"123", tokens=b"12345")
+    copy(tmp_path / "records", tmp_path / "m", MirrorConfig(host="10.0.0.1"))
+    assert run(commands, ["status", str(tmp_path / "m")]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(
+        f"mirror   file://{tmp_path}/m\nrecords  1\nfiles    2\nbytes    8 B\nwriters  1\nhosts    10.0.0.1\n"
+    )
+    assert run(commands, ["status", "--json", str(tmp_path / "records")]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["type"] for line in lines] == ["directory", "place", "summary"]
+    assert (lines[1]["receipted"], lines[1]["uncopied"], lines[2]["records"]) == (1, 0, 1)
+
+
+def test_a_time_that_cannot_be_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever can write receipts can claim any time."""
+    write_files(tmp_path / "records", "tr_a")
+    copy(tmp_path / "records", tmp_path / "m")
+    segment = max((tmp_path / "m" / "_receipts").rglob("*.jsonl"), key=lambda path: path.stat().st_size)
+    receipt = json.loads(segment.read_text()) | {"at": 1e300}
+    segment.write_text(json.dumps(receipt) + "\n")
+    assert run(commands, ["status", str(tmp_path / "m")]) == 0
+    assert "newest   1e+300" in capsys.readouterr().out
