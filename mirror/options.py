@@ -100,9 +100,9 @@ def option(*declarations: str, **attributes: Any) -> Callable[[F], F]:  # noqa: 
 
 
 def mirror_options(*fields: str) -> Callable[[F], F]:
-    """Give a command the settings of these fields of ``MirrorConfig``, as its argument ``config``.
+    """Give a command the settings of these fields of ``MirrorConfig`` and the storage options, as argument ``config``.
 
-    The command has an argument ``url``.
+    Without fields it has no such options, and gets the defaults.
     """
 
     def decorate(function: F) -> F:
@@ -158,13 +158,13 @@ def merge(base: Mapping[str, object], over: Mapping[str, object]) -> dict[str, o
     return merged
 
 
-def with_endpoint(options: Mapping[str, object], endpoint_url: str, url: str) -> dict[str, object]:
-    """Return a mirror's storage options with this endpoint in place of any other.
+def with_endpoint(options: Mapping[str, object], endpoint_url: str, url: str | None) -> dict[str, object]:
+    """Return a mirror's storage options with this endpoint in place of any other; ``url``: the mirror's, where known.
 
     Raises:
         ConfigError: this kind of store has no such option.
     """
-    if url.partition("://")[0].lower() not in S3_PROTOCOLS | GCS_PROTOCOLS:
+    if url is not None and url.partition("://")[0].lower() not in S3_PROTOCOLS | GCS_PROTOCOLS:
         raise ConfigError("--endpoint-url is for s3:// and gs:// only: give other stores a --storage-option")
     changed = {**options, "endpoint_url": endpoint_url}
     client = changed.get("client_kwargs")
@@ -174,6 +174,8 @@ def with_endpoint(options: Mapping[str, object], endpoint_url: str, url: str) ->
 
 
 def _declare(fields: tuple[str, ...]) -> Iterator[Callable[[F], F]]:
+    if not fields:
+        return
     plain = MirrorConfig()
     for field in fields:
         flag, text = _FLAGS[field]
@@ -204,6 +206,8 @@ def _shown(default: object) -> str:
 
 def _take_config(ctx: click.Context, fields: tuple[str, ...], given: dict[str, Any]) -> MirrorConfig:
     """Take the mirror's settings out of what a command was given."""
+    if not fields:
+        return MirrorConfig()
     if "attempts" in fields:
         retries = given.pop("retries")
         if retries is not None and _strength(ctx, "retries") >= _strength(ctx, "attempts"):
@@ -218,7 +222,7 @@ def _take_config(ctx: click.Context, fields: tuple[str, ...], given: dict[str, A
         storage = merge(storage, functools.reduce(lambda inner, name: {name: inner}, reversed(path), value))  # type: ignore[arg-type] # each round wraps it into a table
     endpoint_url = given.pop("endpoint_url")
     if endpoint_url is not None:
-        storage = with_endpoint(storage, endpoint_url, str(given["url"]))
+        storage = with_endpoint(storage, endpoint_url, given.get("url"))
     return MirrorConfig.from_mapping(values, storage_options=storage)
 
 
