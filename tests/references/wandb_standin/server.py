@@ -1,7 +1,7 @@
 """A stand-in W&B server on a free loopback port, in a thread of its own: enough of it for the real client.
 
 It answers runs, metrics and artifacts (logging, waiting, reading back, downloading), records every request, and fails
-on demand (see ``faults``). Operations are named as the client names them in GraphQL; the rest of the traffic is
+on demand (see ``faults``). Operations are named as the newest client names them; the rest of the traffic is
 ``PutManifest``, ``PutFile``, ``GetManifest``, ``GetFile``, ``GetBlob``, ``PutRunFile`` and ``FileStream``.
 """
 
@@ -23,6 +23,11 @@ from tests.references.wandb_standin.state import State
 
 API_KEY = "0123456789abcdef0123456789abcdef01234567"  # any 40 characters: nobody checks them
 MAX_BODY_BYTES = 1 << 30
+OLDER_NAMES = {  # as the newest client names the same operations
+    "ArtifactByIDShort": "ArtifactByID",
+    "ArtifactByName": "ArtifactMembershipByName",
+    "Artifacts": "ProjectArtifacts",
+}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -224,7 +229,8 @@ async def _identify(request: web.Request) -> tuple[str, dict[str, Any]]:
     """Return the operation's name and its variables."""
     if request.path == "/graphql":
         asked = await request.json()
-        return operation_name(asked["query"]), asked.get("variables") or {}
+        name = operation_name(asked["query"])
+        return OLDER_NAMES.get(name, name), asked.get("variables") or {}
     route = request.match_info.route.name
     return route or f"{request.method} {request.path}", {}
 
