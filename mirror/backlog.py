@@ -91,13 +91,13 @@ class Backlog:
         self._late: dict[Path, Late] = {}
         self._late_named = 0
         self._submitted = self._mirrored = self._failed = self._late_count = self._pending = 0
-        self._closed = False
+        self._closed = self._abandoned = False
 
     def submit(self, directory: Path, record_id: str) -> Added:
         """Take a record that a server hands over; what does not fit is late."""
         with self._lock:
             self._submitted += 1
-            added = self._add(directory, record_id, 1, self._clock())
+            added = Added.CLOSED if self._closed else self._add(directory, record_id, 1, self._clock())
             if added in (Added.FULL, Added.CLOSED):
                 self._note_late(directory, record_id, 1, self._clock())
             return added
@@ -109,6 +109,8 @@ class Backlog:
                 return Added.KNOWN
             late = self._late.get(directory)
             count = (late.ids.get(record_id) or min(1, late.unnamed)) if late else 0
+            if self._abandoned or (self._closed and not count):
+                return Added.CLOSED
             added = self._add(directory, record_id, count or 1, since)
             if added is Added.QUEUED:
                 if late and count:
@@ -130,12 +132,13 @@ class Backlog:
     def settle(self, job: Job, outcome: Outcome, *, look_at: float = 0.0) -> bool:
         """Say what became of a record; False if it was handed over again meanwhile and so waits once more."""
         with self._lock:
-            if job.again and outcome is not Outcome.LATE and not self._closed:
+            if self._abandoned:
+                return True
+            if job.again and outcome is not Outcome.LATE:
                 job.copying = False
                 self._waiting.append(job)
                 return False
-            if self._jobs.pop((job.directory, job.record_id), None) is None:
-                return True  # abandoned meanwhile
+            del self._jobs[job.directory, job.record_id]
             self._pending -= job.count
             if outcome is Outcome.MIRRORED:
                 self._mirrored += job.count
@@ -189,14 +192,14 @@ class Backlog:
                 late.look_at = 0.0
 
     def close(self) -> None:
-        """Take no more: what comes from now on is late."""
+        """Take no more but what is late already: what comes from now on is late."""
         with self._lock:
             self._closed = True
 
     def abandon(self) -> None:
         """Turn everything pending into late: nobody will copy it here any more."""
         with self._lock:
-            self._closed = True
+            self._closed = self._abandoned = True
             for job in self._jobs.values():
                 self._pending -= job.count
                 self._note_late(job.directory, job.record_id, job.count, 0.0)
@@ -245,8 +248,6 @@ class Backlog:
                 yield Left(directory, record_id, None)
 
     def _add(self, directory: Path, record_id: str, count: int, since: float) -> Added:
-        if self._closed:
-            return Added.CLOSED
         job = self._jobs.get((directory, record_id))
         if job is not None:
             if job.copying and not job.again:

@@ -100,6 +100,7 @@ class Engine:
         self._given_up: dict[tuple[Path, str], _GivenUp] = {}
         self._copies: set[asyncio.Task[None]] = set()
         self._looks: dict[Path, asyncio.Task[None]] = {}
+        self._asking: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._room = asyncio.Event()
         self._was_away = False
@@ -112,12 +113,13 @@ class Engine:
                 self.wake.clear()
                 self._start_copies()
                 self._start_looks()
+                self._start_asking()
                 self._idle.set() if self._is_idle() else self._idle.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
                         await self.wake.wait()
         finally:
-            tasks = [flusher, *self._copies, *self._looks.values()]
+            tasks = [flusher, *self._copies, *self._looks.values(), *([self._asking] if self._asking else [])]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -250,6 +252,20 @@ class Engine:
         for path in self._backlog.due(time.time()):
             if path not in self._looks:
                 self._looks[path] = asyncio.create_task(self._look_for_late(path))
+
+    def _start_asking(self) -> None:
+        """While the store is away and no copy would find out that it is back, ask it."""
+        if self._breaker.state is not BreakerState.CLOSED and not self._copies and self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
+
+    async def _ask(self) -> None:
+        try:
+            await self._segments.probe(self._store)
+        except StoreError as error:
+            self._note(error)
+        finally:
+            self._asking = None
+            self.wake.set()
 
     async def _look_for_late(self, path: Path) -> None:
         try:
