@@ -272,7 +272,7 @@ def _checked(result: Verification) -> Tally:
     found = len(result.findings)
     return Tally(
         done=result.present + result.intact + found,
-        total=result.files or None,
+        total=None,  # known only when the listing has ended
         unit="files",
         size_bytes=result.size_bytes,
         note=plural(found, "finding") if found else "",

@@ -119,8 +119,8 @@ def report_watch(stats: MirrorStats, left: Sequence[Left], output: Output, *, co
     failed = sum(record.reason is not None for record in left)
     if not complete and not left:
         output.remark("ended before everything was looked at: the next start goes on")
-    text = f"copied {plural(stats['files'], 'file')} of {plural(stats['mirrored'], 'record')}, "
-    text += f"{format_bytes(stats['bytes'])}, to {stats['url']}; {plural(len(left), 'record')} left"
+    text = f"copied {plural(stats['files'], 'file')}, {format_bytes(stats['bytes'])}, to {stats['url']}; "
+    text += f"{plural(len(left), 'record')} left"
     return output.summary(
         text,
         decide(done=1, left=0 if complete else len(left) or 1, interrupted=interrupted),
@@ -131,7 +131,6 @@ def report_watch(stats: MirrorStats, left: Sequence[Left], output: Output, *, co
         late=len(left) - failed,
         lost=stats["lost"],
         bytes=stats["bytes"],
-        records=stats["mirrored"],
         retried=stats["retried"],
     )
 
