@@ -6,8 +6,8 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -15,14 +15,39 @@ T = TypeVar("T")
 def run_in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end on a loop of its own, whether or not the calling thread has a running one."""
     thread = LoopThread("record-mirror")
-    future = thread.start(coroutine)
+    try:
+        return _wait_for(thread.start(coroutine))
+    finally:
+        thread.close(5)
+
+
+def iterate_in_loop(items: AsyncGenerator[T, None]) -> Iterator[T]:
+    """Yield what an asynchronous generator yields; it runs on a loop of its own until it, or the caller, is done."""
+    end = object()
+
+    async def following() -> T | object:
+        return await anext(items, end)
+
+    async def close() -> None:
+        await items.aclose()
+
+    thread = LoopThread("record-mirror")
+    try:
+        while (item := _wait_for(thread.start(following()))) is not end:
+            yield cast("T", item)
+    except GeneratorExit:  # the caller has enough
+        _wait_for(thread.start(close()))
+        raise
+    finally:
+        thread.close(5)
+
+
+def _wait_for(future: concurrent.futures.Future[T]) -> T:
     try:
         return future.result()
     except BaseException:  # an interrupt of the caller ends the work too
         future.cancel()
         raise
-    finally:
-        thread.close(5)
 
 
 class LoopThread:
