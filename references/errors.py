@@ -1,23 +1,26 @@
 """The errors of the step index and its references, by what a caller does next.
 
-ReferencesError
-├── ConfigError            a setting is wrong: the sentence names it and what to write instead
+ReferencesError            also a mirror.MirrorError: who uses both packages need not tell them apart
+├── ConfigError            a setting is wrong: the sentence names it and what to write instead; a mirror.ConfigError
 ├── StepError              a step cannot be indexed as it was named
 ├── BatchError             the trainer's batch does not say what it has to say
 ├── SourceError            the step indexes of a run cannot be read from where they should be
 ├── OutDirectoryError      what is pulled cannot be put where it should go
+├── LinkError              W&B cannot be logged to
 └── IndexFormatError       bytes are not a step index that this release can read
     └── UnknownVersionError  they are of another format version
 """
 
 from __future__ import annotations
 
+from mirror import errors
 
-class ReferencesError(Exception):
+
+class ReferencesError(errors.MirrorError):
     """The base of all errors that this package raises."""
 
 
-class ConfigError(ReferencesError):
+class ConfigError(ReferencesError, errors.ConfigError):
     """A setting is wrong; the message is one sentence that says what to do."""
 
 
@@ -35,6 +38,10 @@ class SourceError(ReferencesError):
 
 class OutDirectoryError(ReferencesError):
     """What is pulled cannot be put where it should go; the message says what to do."""
+
+
+class LinkError(ReferencesError):
+    """W&B cannot be logged to; the message says what to do."""
 
 
 class IndexFormatError(ReferencesError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -97,6 +98,12 @@ def land(index: StepIndex, receipts: Mapping[str, Receipt], covers: Callable[[Lo
     return Landing(
         references=tuple(references.values()), pending=frozenset(pending), unlinked=unlinked, elsewhere=elsewhere
     )
+
+
+def main_mirror(index: StepIndex) -> Location | None:
+    """Return the mirror that most rows name; None where no row names any."""
+    counts = Counter(mirror for _, mirror in _mirrored(index) if mirror is not None)
+    return counts.most_common(1)[0][0] if counts else None
 
 
 def step_json(index: StepIndex, pending: Collection[str]) -> bytes:

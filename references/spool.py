@@ -93,6 +93,13 @@ class Spool:
         except OSError as error:
             raise SpoolError(f"the spool {self._directory} cannot be read: {error}") from error
 
+    def written_at_s(self, key: StepKey) -> float | None:
+        """Return when a step's present content was written, in Unix time, or None when it is not in the spool."""
+        try:
+            return self._path(key).stat().st_mtime
+        except OSError:
+            return None
+
     def remove(self, key: StepKey, content: str) -> None:
         """Forget a step that needs nothing more, unless a newer content than ``content`` has taken its place."""
         with contextlib.suppress(SpoolError, OSError):  # it stays then, and is found to be in W&B the next time

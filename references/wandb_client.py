@@ -7,8 +7,9 @@ by itself. What callers must know of that is said here and nowhere else.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,8 +51,8 @@ class WaitedTooLongError(Exception):
     """The time was over; the client still has the version and may yet log it."""
 
 
-class Run(Protocol):
-    """What is used of ``wandb.Run``."""
+class RunPath(Protocol):
+    """Which run it is."""
 
     @property
     def id(self) -> str:
@@ -67,6 +68,10 @@ class Run(Protocol):
     def project(self) -> str:
         """What it belongs to."""
         ...
+
+
+class Run(RunPath, Protocol):
+    """What is used of ``wandb.Run``."""
 
     @property
     def offline(self) -> bool:
@@ -92,6 +97,7 @@ class Found:
     index_hash: str | None
     num_referenced: int
     num_pending: int
+    created_at_s: float | None = None  # Unix time, by W&B's clock
 
 
 def limit_client_retries(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -107,10 +113,21 @@ def mode(run: Run) -> Mode:
     return Mode.OFFLINE if run.offline else Mode.ONLINE
 
 
-def find(run: Run, name: str, alias: str) -> Found | None:
+def find(run: RunPath, name: str, alias: str) -> Found | None:
     """Return the version of ``name`` that ``alias`` names, or None when W&B answers that there is none."""
     artifact = _fetch(run, name, alias)
-    return None if artifact is None else _describe(str(artifact.version), artifact.metadata)
+    return None if artifact is None else _describe(artifact)
+
+
+def find_all(run: RunPath, name: str) -> list[Found]:
+    """Return every version of ``name``, oldest first; none when W&B answers that there is no such artifact."""
+    import wandb  # noqa: PLC0415 - heavy, and only where something is logged
+
+    if _fetch(run, name, LATEST) is None:  # a listing does not tell an absent artifact from a broken answer
+        return []
+    api = wandb.Api(timeout=ASK_TIMEOUT_S)
+    listed = api.artifacts(ARTIFACT_TYPE, f"{run.entity}/{run.project}/{name}")
+    return [_describe(artifact) for artifact in sorted(listed, key=lambda one: int(one.version.removeprefix("v")))]
 
 
 def hand_over(run: Run, artifact: wandb.Artifact, aliases: Iterable[str]) -> None:
@@ -146,7 +163,7 @@ def await_commit(artifact: wandb.Artifact, timeout_s: float) -> None:
         raise WaitedTooLongError(str(error)) from error
 
 
-def give_latest(run: Run, name: str, alias: str) -> None:
+def give_latest(run: RunPath, name: str, alias: str) -> None:
     """Let ``latest`` name the version that ``alias`` names, if there is one."""
     artifact = _fetch(run, name, alias)
     if artifact is not None and LATEST not in artifact.aliases:
@@ -154,7 +171,7 @@ def give_latest(run: Run, name: str, alias: str) -> None:
         artifact.save()
 
 
-def _fetch(run: Run, name: str, alias: str) -> wandb.Artifact | None:
+def _fetch(run: RunPath, name: str, alias: str) -> wandb.Artifact | None:
     import wandb  # noqa: PLC0415 - heavy, and only where something is logged
 
     api = wandb.Api(timeout=ASK_TIMEOUT_S)
@@ -167,15 +184,25 @@ def _fetch(run: Run, name: str, alias: str) -> wandb.Artifact | None:
     return found
 
 
-def _describe(version: str, metadata: Mapping[str, Any]) -> Found:
+def _describe(artifact: wandb.Artifact) -> Found:
+    metadata = artifact.metadata
     step, index_hash = metadata.get("global_step"), metadata.get(INDEX_HASH)
     return Found(
-        version=version,
+        version=str(artifact.version),
         step=step if isinstance(step, int) else None,
         index_hash=index_hash if isinstance(index_hash, str) else None,
         num_referenced=_count(metadata.get("num_referenced")),
         num_pending=_count(metadata.get(NUM_PENDING)),
+        created_at_s=_unix_time(artifact.created_at),
     )
+
+
+def _unix_time(text: object) -> float | None:
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _count(value: object) -> int:
