@@ -17,6 +17,7 @@ from pathlib import Path
 from mirror.backlog import Added, Backlog, Job, Left, Outcome
 from mirror.breaker import Breaker, BreakerState
 from mirror.copying import Copier, copy_record
+from mirror.errands import Errands
 from mirror.errors import FileRefusedError, RecordChangedError, RecordError, StoreError, StoreRefusedError
 from mirror.kinds import Kinds
 from mirror.ledger import Ledger
@@ -99,8 +100,8 @@ class Engine:
         self._directories: dict[Path, _Directory] = {}
         self._given_up: dict[tuple[Path, str], _GivenUp] = {}
         self._copies: set[asyncio.Task[None]] = set()
-        self._looks: dict[Path, asyncio.Task[None]] = {}
-        self._asking: asyncio.Task[None] | None = None
+        self._errands = Errands(self.wake.set)
+        self._waiting = 0  # calls of drained() that have not returned
         self._idle = asyncio.Event()
         self._room = asyncio.Event()
         self._was_away = False
@@ -114,12 +115,13 @@ class Engine:
                 self._start_copies()
                 self._start_looks()
                 self._start_asking()
+                self._start_rechecks()
                 self._idle.set() if self._is_idle() else self._idle.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
                         await self.wake.wait()
         finally:
-            tasks = [flusher, *self._copies, *self._looks.values(), *([self._asking] if self._asking else [])]
+            tasks = [flusher, *self._copies, *self._errands.tasks()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -144,15 +146,20 @@ class Engine:
 
     async def drained(self, *, late_too: bool) -> None:
         """Return when nothing is pending (nor late, if that is asked for) and every receipt is in the mirror."""
-        while True:
-            await self._idle.wait()
-            with contextlib.suppress(StoreError):
-                await self._segments.flush()
-            if self._is_idle() and not self._segments.is_dirty and not (late_too and self._backlog.late):
-                return
-            self._idle.clear()
-            self.wake.set()
-            await asyncio.sleep(0.01)
+        self._waiting += 1
+        self.wake.set()
+        try:
+            while True:
+                await self._idle.wait()
+                with contextlib.suppress(StoreError):
+                    await self._segments.flush()
+                if self._is_idle() and not self._segments.is_dirty and not (late_too and self._backlog.late):
+                    return
+                self._idle.clear()
+                self.wake.set()
+                await asyncio.sleep(0.01)
+        finally:
+            self._waiting -= 1
 
     async def last_flush(self) -> None:
         """Bring the last receipts into the mirror, if that is quick: a restart would find them beside the records."""
@@ -189,7 +196,7 @@ class Engine:
             late_ids, late_unnamed = self._backlog.looking(path)
             seen: set[str] = set()
             async for chunk in self._chunks(look(path, directory.ledger, self._copier.exclude, directory.wanted)):
-                self._kinds.learn(path, set(chunk.kinds))
+                self._kinds.learn(path, chunk.kinds)
                 records += chunk.documents - len(chunk.uncopied)
                 files += chunk.covered_files
                 for record in chunk.uncopied:
@@ -229,7 +236,10 @@ class Engine:
             yield chunk
 
     def _is_idle(self) -> bool:
-        return not self._backlog.pending and not self._copies and not self._looks
+        return not (self._is_busy() or self._kinds.unsettled())
+
+    def _is_busy(self) -> bool:
+        return bool(self._backlog.pending or self._copies or self._errands.any_but(self._ask))
 
     def _start_copies(self) -> None:
         while len(self._copies) < self._workers and (job := self._backlog.take()) is not None:
@@ -250,22 +260,31 @@ class Engine:
             self._was_away = False
             self._backlog.look_now()
         for path in self._backlog.due(time.time()):
-            if path not in self._looks:
-                self._looks[path] = asyncio.create_task(self._look_for_late(path))
+            self._errands.begin(self._look_for_late, path)
 
     def _start_asking(self) -> None:
         """While the store is away and no copy would find out that it is back, ask it."""
-        if self._breaker.state is not BreakerState.CLOSED and not self._copies and self._asking is None:
-            self._asking = asyncio.create_task(self._ask())
+        if self._breaker.state is not BreakerState.CLOSED and not self._copies:
+            self._errands.begin(self._ask)
 
     async def _ask(self) -> None:
         try:
             await self._segments.probe(self._store)
         except StoreError as error:
             self._note(error)
-        finally:
-            self._asking = None
-            self.wake.set()
+
+    def _start_rechecks(self) -> None:
+        """Look for kinds that came up when a record was copied already: now and then, and before all is done."""
+        for path in self._kinds.unsettled():
+            if self._kinds.is_due(path) or (self._waiting and not self._is_busy()):
+                self._errands.begin(self._recheck, path)
+
+    async def _recheck(self, path: Path) -> None:
+        try:
+            for record_id in await self._threads.run(self._kinds.recheck, path):
+                self._backlog.found(path, record_id, time.time())
+        except OSError as error:
+            logger.warning("cannot look for new kinds of sidecars in %s: %s", path, error)
 
     async def _look_for_late(self, path: Path) -> None:
         try:
@@ -273,9 +292,6 @@ class Engine:
             await self.look_at(path)
         except OSError as error:
             logger.warning("cannot look for late records in %s: %s", path, error)
-        finally:
-            del self._looks[path]
-            self.wake.set()
 
     async def _copy(self, job: Job) -> None:
         outcome, look_at = Outcome.LATE, 0.0
@@ -314,6 +330,7 @@ class Engine:
             line, mark = directory.ledger.append(copied.receipt)
             self._segments.add(line, mark, directory.ledger.mark_sent)
         self._given_up.pop((job.directory, job.record_id), None)
+        self._kinds.copied(job.directory, job.record_id)
         logger.debug("copied %s: %d files, %d bytes sent", job.record_id, copied.sent_files, copied.sent_bytes)
         return Outcome.MIRRORED
 
@@ -322,8 +339,7 @@ class Engine:
         directory = self._directories.get(path)
         if directory is None:
             directory = await self._open(path)
-            if path not in self._looks:
-                self._looks[path] = asyncio.create_task(self._look_for_late(path))
+            self._errands.begin(self._look_for_late, path)
         await asyncio.shield(directory.ready)
         return directory
 

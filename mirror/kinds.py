@@ -2,30 +2,34 @@
 
 A sidecar's kind is part of its name, so a record's files can be looked up without a listing once the kinds are known. A
 listing learns new ones; it is repeated whenever something is asked, but listings take at most a twentieth of the time.
+What was copied before a new kind was learned is remembered until the next listing, and completed then.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
-from mirror.names import KNOWN_KINDS
+from mirror.names import KNOWN_KINDS, sidecar_name
 from mirror.record import find_kinds
 
 PAUSE = 20  # times as long as the last listing took
 
 
 class Kinds:
-    """The kinds seen in each directory. Any thread may call."""
+    """The kinds seen in each directory. Any thread may call; only what is said to list a directory takes long."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Know nothing but the known kinds yet."""
         self._clock = clock
-        self._lock = threading.Lock()
+        self._listing = threading.Lock()  # one listing at a time
+        self._lock = threading.Lock()  # of what follows
         self._seen: dict[Path, frozenset[str]] = {}
         self._look_at: dict[Path, float] = {}
+        self._copied: dict[Path, set[str]] = {}  # ids since the last listing began
+        self._missed: dict[Path, set[str]] = {}  # ids that were copied without a kind that they have
 
     def known(self, directory: Path) -> frozenset[str]:
         """Return what is known of a directory without looking."""
@@ -41,14 +45,52 @@ class Kinds:
         Raises:
             OSError: the directory cannot be read.
         """
-        with self._lock:
+        with self._listing:
             if self.is_due(directory):
-                began = self._clock()
-                self._seen[directory] = self.known(directory) | find_kinds(directory)
-                self._look_at[directory] = self._clock() + PAUSE * (self._clock() - began)
+                self._list(directory)
             return self.known(directory)
 
-    def learn(self, directory: Path, kinds: set[str]) -> None:
+    def learn(self, directory: Path, kinds: Collection[str]) -> None:
         """Remember kinds that somebody else saw in a directory."""
         with self._lock:
-            self._seen[directory] = self.known(directory) | kinds
+            self._add(directory, kinds, self._copied.get(directory, ()))
+
+    def copied(self, directory: Path, record_id: str) -> None:
+        """Remember a record that was copied by the kinds known so far."""
+        with self._lock:
+            self._copied.setdefault(directory, set()).add(record_id)
+
+    def unsettled(self) -> list[Path]:
+        """Return the directories in which copied records may have kinds that are not known yet."""
+        with self._lock:
+            return list(self._copied | self._missed)
+
+    def recheck(self, directory: Path) -> set[str]:
+        """List a directory, and return the copied records that have a kind which was not known then.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        with self._listing:
+            self._list(directory)
+        with self._lock:
+            return self._missed.pop(directory, set())
+
+    def _list(self, directory: Path) -> None:
+        began = self._clock()
+        with self._lock:
+            copied = self._copied.pop(directory, set())
+        kinds = find_kinds(directory)
+        with self._lock:
+            self._add(directory, kinds, copied)
+            self._look_at[directory] = self._clock() + PAUSE * (self._clock() - began)
+
+    def _add(self, directory: Path, kinds: Collection[str], copied: Collection[str]) -> None:
+        new = set(kinds) - self.known(directory)
+        if not new:
+            return
+        self._seen[directory] = self.known(directory) | new
+        names = ((record_id, sidecar_name(record_id, kind)) for record_id in copied for kind in new)
+        missed = {record_id for record_id, name in names if (directory / name).exists()}
+        if missed:
+            self._missed.setdefault(directory, set()).update(missed)

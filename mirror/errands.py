@@ -1,0 +1,43 @@
+"""Pieces of background work on an event loop, one of each at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+Errand = Callable[..., Coroutine[Any, Any, None]]
+
+
+class Errands:
+    """Used on one event loop."""
+
+    def __init__(self, ended: Callable[[], object]) -> None:
+        """Begin with none; ``ended`` is called when one has ended."""
+        self._ended = ended
+        self._under_way: dict[tuple[object, ...], asyncio.Task[None]] = {}
+
+    def begin(self, errand: Errand, *arguments: Path) -> None:
+        """Start an errand unless it is under way with the same arguments."""
+        key = (errand, *arguments)
+        if key not in self._under_way:
+            self._under_way[key] = task = asyncio.create_task(errand(*arguments))
+            task.add_done_callback(lambda task: self._end(key, task))
+
+    def any_but(self, errand: Errand) -> bool:
+        """Whether anything else than this is under way."""
+        return any(key[0] != errand for key in self._under_way)
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Return what is under way."""
+        return list(self._under_way.values())
+
+    def _end(self, key: tuple[object, ...], task: asyncio.Task[None]) -> None:
+        del self._under_way[key]
+        self._ended()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a bug ended a look at the records or the store", exc_info=error)
