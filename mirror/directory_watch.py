@@ -39,20 +39,30 @@ class Schedule:
     _took_s: float = 0.0
     _changed_ns: int = 0  # the directory's time stamp before the last look
     _settled: bool = False  # nothing can have happened during that look without changing the time stamp
+    doubts: int = 0  # how often what changed may have gone unnoticed; see doubt()
+    _resolved: int = 0  # how many of them a look has answered
 
     def is_due(self, now: float, changed_ns: int) -> bool:
         """Decide from the directory's present time stamp."""
         if not self._looked:
             return True
+        changed = changed_ns != self._changed_ns or not self._settled
+        if changed and self.doubts > self._resolved:
+            return True
         since_s = now - self._ended_at
         if since_s < self._took_s * PAUSE:
             return False
-        if changed_ns == self._changed_ns and self._settled:
+        if not changed:
             return since_s >= self.rescan_s * CALM
         return self.polling or since_s >= self.rescan_s
 
-    def looked(self, *, began: float, ended: float, changed_ns: int, wall_ns: int) -> None:
-        """Take note of a look; ``changed_ns`` and ``wall_ns`` are of the moment before it began."""
+    def doubt(self) -> None:
+        """Look soon: events come from now on, and what changed before may have gone unnoticed. Any thread may call."""
+        self.doubts += 1
+
+    def looked(self, *, began: float, ended: float, changed_ns: int, wall_ns: int, doubts: int) -> None:
+        """Take note of a look; ``changed_ns``, ``wall_ns`` and ``doubts`` are of the moment before it began."""
+        self._resolved = doubts
         self._looked = True
         self._ended_at = ended
         self._took_s = ended - began
@@ -154,17 +164,19 @@ class DirectoryWatch:
     def _consider(self, changed_ns: int, seen: EventsSeen) -> None:
         if self._following and not self._schedule.polling and seen.are_missing(changed_ns, self._events):
             self._fall_back("no file-system events arrive")
-        began, wall_ns = time.monotonic(), time.time_ns()
-        if self._schedule.is_due(began, changed_ns) and self._look_unless_closed():
-            self._schedule.looked(began=began, ended=time.monotonic(), changed_ns=changed_ns, wall_ns=wall_ns)
+        began, wall_ns, doubts = time.monotonic(), time.time_ns(), self._schedule.doubts
+        if self._schedule.is_due(began, changed_ns):
+            self._look_unless_closed()
+            self._schedule.looked(
+                began=began, ended=time.monotonic(), changed_ns=changed_ns, wall_ns=wall_ns, doubts=doubts
+            )
 
-    def _look_unless_closed(self) -> bool:
+    def _look_unless_closed(self) -> None:
         try:
-            return self.look()
+            self.look()
         except BaseException:
-            if not self._stopped.is_set():
+            if not self._stopped.is_set():  # else the mirror was closed meanwhile
                 raise
-            return False  # the mirror was closed meanwhile
 
     def _fall_back(self, reason: str) -> None:
         logger.warning("%s in %s: it is looked at every %g s instead", reason, self.directory, self._tick_s)
@@ -179,21 +191,27 @@ class DirectoryWatch:
             if not self._there.wait(self._tick_s):
                 continue
             self._gone.clear()
+            if self._stopped.is_set():
+                return
             changes = watchfiles.watch(
                 self.directory,
                 watch_filter=None,
                 debounce=EVENT_BATCH_MS,
                 step=EVENT_STEP_MS,
                 stop_event=self._gone,
+                rust_timeout=EVENT_BATCH_MS,
+                yield_on_timeout=True,
                 raise_interrupt=False,
                 recursive=False,
                 force_polling=False,
             )
             try:
-                self._following = True
                 for batch in changes:
+                    if not self._following:
+                        self._following = True
+                        self._schedule.doubt()
                     self._take(path for change, path in batch if change is not watchfiles.Change.deleted)
-                    self._events += 1
+                    self._events += bool(batch)
             except Exception as error:  # noqa: BLE001 - watchfiles raises several kinds, all with one remedy
                 if self.directory.is_dir():
                     self._fall_back(f"file-system events are not to be had ({error})")

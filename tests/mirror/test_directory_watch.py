@@ -117,8 +117,8 @@ def test_where_events_do_not_come_looking_takes_over(
     """On a network file system nothing fails and no event comes: the directory's change gives it away."""
 
     def silent(*_paths: Path, stop_event: threading.Event, **_options: object) -> Iterator[set[object]]:
+        yield set()
         stop_event.wait()
-        yield from ()
 
     monkeypatch.setattr(watchfiles, "watch", silent)
     records = tmp_path / "records"
@@ -177,7 +177,7 @@ class TestSchedule:
     def test_regularly_when_it_changes_and_rarely_when_not(self) -> None:
         """Events may be lost, so a changed directory is looked at; one that did not change costs next to nothing."""
         schedule = Schedule(rescan_s=60, polling=False)
-        schedule.looked(began=0, ended=0, changed_ns=5, wall_ns=10 * SECOND_NS)
+        schedule.looked(began=0, ended=0, changed_ns=5, wall_ns=10 * SECOND_NS, doubts=0)
         assert not schedule.is_due(59, 6)
         assert schedule.is_due(60, 6)
         assert not schedule.is_due(60 * CALM - 1, 5)
@@ -186,29 +186,39 @@ class TestSchedule:
     def test_at_once_after_a_change_when_polling(self) -> None:
         """Looking is then the only way to notice."""
         schedule = Schedule(rescan_s=60, polling=True)
-        schedule.looked(began=0, ended=0, changed_ns=5, wall_ns=10 * SECOND_NS)
+        schedule.looked(began=0, ended=0, changed_ns=5, wall_ns=10 * SECOND_NS, doubts=0)
         assert schedule.is_due(1, 6)
         assert not schedule.is_due(1, 5)
 
     def test_a_time_stamp_that_is_still_fresh_proves_nothing(self) -> None:
         """A record may have been written within the grain of the same time stamp, behind the look's back."""
         schedule = Schedule(rescan_s=60, polling=True)
-        schedule.looked(began=0, ended=0, changed_ns=9 * SECOND_NS, wall_ns=10 * SECOND_NS)
+        schedule.looked(began=0, ended=0, changed_ns=9 * SECOND_NS, wall_ns=10 * SECOND_NS, doubts=0)
         assert schedule.is_due(1, 9 * SECOND_NS)
 
     def test_looks_take_a_small_part_of_the_time(self) -> None:
         """A directory that takes long to look at is looked at less often."""
         schedule = Schedule(rescan_s=1, polling=True)
-        schedule.looked(began=0, ended=10, changed_ns=5, wall_ns=10 * SECOND_NS)
+        schedule.looked(began=0, ended=10, changed_ns=5, wall_ns=10 * SECOND_NS, doubts=0)
         assert not schedule.is_due(10 + 10 * PAUSE - 1, 6)
         assert schedule.is_due(10 + 10 * PAUSE, 6)
 
     def test_another_directory_of_that_name_is_looked_at_at_once(self) -> None:
         """It was replaced: what was known of the old one says nothing."""
         schedule = Schedule(rescan_s=60, polling=False)
-        schedule.looked(began=0, ended=0, changed_ns=5, wall_ns=10 * SECOND_NS)
+        schedule.looked(began=0, ended=0, changed_ns=5, wall_ns=10 * SECOND_NS, doubts=0)
         schedule.forget()
         assert schedule.is_due(1, 5)
+
+    def test_soon_after_events_begin(self) -> None:
+        """What changed between the first look and the first event would be noticed by neither."""
+        schedule = Schedule(rescan_s=60, polling=False)
+        schedule.looked(began=0, ended=50, changed_ns=5, wall_ns=10 * SECOND_NS, doubts=0)
+        schedule.doubt()
+        assert not schedule.is_due(51, 5)
+        assert schedule.is_due(51, 6)
+        schedule.looked(began=51, ended=51, changed_ns=6, wall_ns=10 * SECOND_NS, doubts=schedule.doubts)
+        assert not schedule.is_due(52, 7)
 
 
 class TestEventsSeen:
