@@ -53,8 +53,11 @@ class Late:
     ids: dict[str, int] = field(default_factory=dict)  # id -> how many times handed over
     unnamed: int = 0
     count: int = 0  # hand-overs in all
-    since: float = 0.0
+    since: float = 0.0  # Unix seconds of the oldest
     look_at: float = 0.0  # Unix seconds: not looked for on disk before
+    # Of these, what was late already when the last look began: no look speaks of what came after its beginning.
+    looked_for: dict[str, int] = field(default_factory=dict)
+    unnamed_looked_for: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +102,7 @@ class Backlog:
             self._submitted += 1
             added = Added.CLOSED if self._closed else self._add(directory, record_id, 1, self._clock())
             if added in (Added.FULL, Added.CLOSED):
-                self._note_late(directory, record_id, 1, self._clock())
+                self._note_late(directory, record_id, 1, since=self._clock())
             return added
 
     def found(self, directory: Path, record_id: str, since: float) -> Added:
@@ -145,27 +148,29 @@ class Backlog:
             elif outcome is Outcome.FAILED:
                 self._failed += job.count
             else:
-                self._note_late(job.directory, job.record_id, job.count, look_at)
+                self._note_late(job.directory, job.record_id, job.count, since=job.since, look_at=look_at)
             return True
 
     def looking(self, directory: Path) -> tuple[frozenset[str], int]:
         """Return what is late before a look at the directory begins: the ids, and how many without."""
         with self._lock:
             late = self._late.get(directory)
-            return (frozenset(late.ids), late.unnamed) if late else (frozenset(), 0)
+            if late is None:
+                return frozenset(), 0
+            late.looked_for = dict(late.ids)
+            late.unnamed_looked_for = late.unnamed
+            return frozenset(late.ids), late.unnamed
 
     def settle_late(self, directory: Path, record_id: str | None, outcome: Outcome, count: int = 1) -> None:
-        """Say what became of a late record that a look found to need no copy (None: of ``count`` without a name)."""
+        """Say what became of a late record that a look found to need no copy (None: of ``count`` without a name).
+
+        What was handed over since the look began stays late: the look may have passed it by before.
+        """
         with self._lock:
             late = self._late.get(directory)
             if late is None:
                 return
-            if record_id is None:
-                count = min(count, late.unnamed)
-            elif record_id in late.ids:
-                count = late.ids[record_id]
-            else:
-                return
+            count = min(count, late.unnamed_looked_for) if record_id is None else late.looked_for.get(record_id, 0)
             self._forget_late(late, record_id, count)
             if outcome is Outcome.MIRRORED:
                 self._mirrored += count
@@ -202,7 +207,7 @@ class Backlog:
             self._closed = self._abandoned = True
             for job in self._jobs.values():
                 self._pending -= job.count
-                self._note_late(job.directory, job.record_id, job.count, 0.0)
+                self._note_late(job.directory, job.record_id, job.count, since=job.since)
             self._jobs.clear()
             self._waiting.clear()
 
@@ -263,11 +268,12 @@ class Backlog:
         self._pending += count
         return Added.QUEUED
 
-    def _note_late(self, directory: Path, record_id: str, count: int, look_at: float) -> None:
+    def _note_late(self, directory: Path, record_id: str, count: int, *, since: float, look_at: float = 0.0) -> None:
         late = self._late.setdefault(directory, Late())
         if not late.count:
-            late.since = self._clock()
+            late.since = since
             late.look_at = look_at
+        late.since = min(late.since, since)
         late.count += count
         self._late_count += count
         if record_id in late.ids:
@@ -282,7 +288,11 @@ class Backlog:
         late.count -= count
         self._late_count -= count
         if record_id is not None and record_id in late.ids:
-            del late.ids[record_id]
-            self._late_named -= 1
+            late.looked_for.pop(record_id, None)
+            late.ids[record_id] -= count
+            if not late.ids[record_id]:
+                del late.ids[record_id]
+                self._late_named -= 1
         else:
             late.unnamed -= count
+            late.unnamed_looked_for = max(0, late.unnamed_looked_for - count)
