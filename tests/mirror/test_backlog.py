@@ -1,0 +1,415 @@
+"""The books balance, nothing handed over is forgotten, and memory is bounded, in whatever order things happen."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from mirror.backlog import Added, Backlog, Counts, Job, Outcome
+from tests.mirror.fake_clock import FakeClock
+
+A, B = Path("/records/a"), Path("/records/b")
+
+
+def books(backlog: Backlog) -> tuple[int, int, int, int, int]:
+    counts = backlog.counts()
+    return counts.submitted, counts.mirrored, counts.failed, counts.late, counts.pending
+
+
+def taken(backlog: Backlog) -> Job:
+    job = backlog.take()
+    assert job is not None
+    return job
+
+
+def test_a_record_goes_from_pending_to_mirrored() -> None:
+    """Handed over, taken, settled: each moment has its place in the books."""
+    backlog = Backlog(10)
+    assert backlog.submit(A, "x") is Added.QUEUED
+    assert books(backlog) == (1, 0, 0, 0, 1)
+    job = taken(backlog)
+    assert (job.directory, job.record_id) == (A, "x")
+    assert books(backlog) == (1, 0, 0, 0, 1)
+    assert backlog.settle(job, Outcome.MIRRORED)
+    assert books(backlog) == (1, 1, 0, 0, 0)
+    assert backlog.take() is None
+
+
+def test_records_are_taken_in_the_order_they_came() -> None:
+    """The oldest goes first; directories have names of their own."""
+    backlog = Backlog(10)
+    for directory, record_id in ((A, "x"), (A, "y"), (B, "x")):
+        backlog.submit(directory, record_id)
+    jobs = [taken(backlog) for _ in range(3)]
+    assert [(job.directory, job.record_id) for job in jobs] == [(A, "x"), (A, "y"), (B, "x")]
+
+
+def test_a_record_that_waits_is_not_queued_twice() -> None:
+    """Handed over again while it waits, it is one copy and two in the books."""
+    backlog = Backlog(10)
+    backlog.submit(A, "x")
+    assert backlog.submit(A, "x") is Added.KNOWN
+    job = taken(backlog)
+    assert backlog.take() is None
+    backlog.settle(job, Outcome.MIRRORED)
+    assert books(backlog) == (2, 2, 0, 0, 0)
+
+
+def test_a_record_handed_over_during_its_copy_is_copied_again() -> None:
+    """The copy under way may have read the older bytes."""
+    backlog = Backlog(10)
+    backlog.submit(A, "x")
+    job = taken(backlog)
+    backlog.submit(A, "x")
+    assert not backlog.settle(job, Outcome.MIRRORED)
+    assert books(backlog) == (2, 0, 0, 0, 2)
+    assert backlog.settle(taken(backlog), Outcome.MIRRORED)
+    assert books(backlog) == (2, 2, 0, 0, 0)
+
+
+def test_also_when_it_is_closed_meanwhile() -> None:
+    """A close drains what was handed over before it, in its last generation."""
+    backlog = Backlog(10)
+    backlog.submit(A, "x")
+    job = taken(backlog)
+    backlog.submit(A, "x")
+    backlog.close()
+    assert not backlog.settle(job, Outcome.MIRRORED)
+    assert backlog.settle(taken(backlog), Outcome.MIRRORED)
+
+
+def test_what_does_not_fit_is_late_and_found_again() -> None:
+    """A full queue loses nothing: the record is looked for on disk, and then counts once."""
+    backlog = Backlog(2)
+    for record_id in "abc":
+        backlog.submit(A, record_id)
+    assert books(backlog) == (3, 0, 0, 1, 2)
+    assert backlog.due(0.0) == []  # no look while more than half of the queue waits
+    backlog.settle(taken(backlog), Outcome.MIRRORED)
+    assert backlog.due(0.0) == [A]
+    assert backlog.found(A, "c", 5.0) is Added.QUEUED
+    assert books(backlog) == (3, 1, 0, 0, 2)
+
+
+def test_what_a_look_finds_by_itself_counts_as_handed_over() -> None:
+    """A record of an earlier process enters the books when it is found; one that waits is known."""
+    backlog = Backlog(10)
+    assert backlog.found(A, "old", 5.0) is Added.QUEUED
+    assert backlog.found(A, "old", 5.0) is Added.KNOWN
+    assert books(backlog) == (1, 0, 0, 0, 1)
+
+
+def test_a_failed_store_makes_records_late_until_their_time() -> None:
+    """They are looked for no earlier than told, and at once when the store is back."""
+    backlog = Backlog(10)
+    backlog.submit(A, "x")
+    backlog.settle(taken(backlog), Outcome.LATE, look_at=100.0)
+    assert backlog.due(99.0) == []
+    assert backlog.due(100.0) == [A]
+    backlog.postpone(A, 200.0)
+    assert backlog.due(150.0) == []
+    backlog.look_now()
+    assert backlog.due(150.0) == [A]
+    assert books(backlog) == (1, 0, 0, 1, 0)
+
+
+def test_a_look_settles_what_needs_no_copy() -> None:
+    """A late record that is in the mirror after all is mirrored, one whose file is gone has failed."""
+    backlog = Backlog(1)
+    for record_id in "abc":
+        backlog.submit(A, record_id)
+    ids, unnamed = backlog.looking(A)
+    assert (set(ids), unnamed) == ({"b"}, 1)
+    backlog.settle_late(A, "b", Outcome.MIRRORED)
+    backlog.settle_late(A, None, Outcome.FAILED, unnamed)
+    assert books(backlog) == (3, 1, 1, 0, 1)
+
+
+def test_a_look_says_nothing_of_what_came_after_it_began() -> None:
+    """A record that became late while a directory was looked through may have been passed by: it stays late."""
+    backlog = Backlog(2)
+    for record_id in "abcde":
+        backlog.submit(A, record_id)
+    ids, unnamed = backlog.looking(A)
+    assert (set(ids), unnamed) == ({"c", "d"}, 1)
+    backlog.submit(A, "c")
+    backlog.submit(A, "f")
+    for record_id in sorted(ids):
+        backlog.settle_late(A, record_id, Outcome.MIRRORED)
+    backlog.settle_late(A, None, Outcome.MIRRORED, unnamed)
+    assert books(backlog) == (7, 3, 0, 2, 2)
+    assert [left.record_id for left in backlog.left()] == ["a", "b", "c"]
+    assert backlog.looking(A) == (frozenset("c"), 1)
+
+
+def test_closed_it_takes_only_what_is_late() -> None:
+    """What comes after a close is late, and what is late is still copied before the deadline."""
+    backlog = Backlog(10)
+    backlog.submit(A, "x")
+    backlog.close()
+    assert backlog.submit(A, "y") is Added.CLOSED
+    assert backlog.found(A, "z", 1.0) is Added.CLOSED
+    assert backlog.found(A, "y", 1.0) is Added.QUEUED
+    assert books(backlog) == (2, 0, 0, 0, 2)
+
+
+def test_abandoned_everything_is_late_and_stays_so() -> None:
+    """What nobody will copy any more is late, whatever a copy still under way says, and has names."""
+    backlog = Backlog(10)
+    for record_id in "abc":
+        backlog.submit(A, record_id)
+    job = taken(backlog)
+    backlog.abandon()
+    assert backlog.settle(job, Outcome.MIRRORED)
+    assert backlog.found(A, "a", 1.0) is Added.CLOSED
+    assert backlog.take() is None
+    assert books(backlog) == (3, 0, 0, 3, 0)
+    assert backlog.names(2) == ["a", "b"]
+    assert {left.record_id for left in backlog.left()} == {"a", "b", "c"}
+
+
+def test_the_lag_is_that_of_the_oldest_record_that_is_not_mirrored() -> None:
+    """It grows until that record is there, also while it is late."""
+    clock = FakeClock(100.0)
+    backlog = Backlog(10, clock=clock)
+    assert backlog.counts().oldest is None
+    backlog.submit(A, "x")
+    clock.advance(50)
+    backlog.submit(A, "y")
+    assert backlog.counts().oldest == 100.0
+    first, second = taken(backlog), taken(backlog)
+    backlog.settle(second, Outcome.LATE)
+    backlog.settle(first, Outcome.LATE)
+    clock.advance(50)
+    assert backlog.counts().oldest == 100.0
+    backlog.found(A, "x", 90.0)
+    backlog.settle(taken(backlog), Outcome.MIRRORED)
+    backlog.settle_late(A, *settle_all(backlog, "y"))
+    assert backlog.counts().oldest is None
+
+
+def settle_all(backlog: Backlog, record_id: str) -> tuple[str, Outcome]:
+    backlog.looking(A)
+    return record_id, Outcome.MIRRORED
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_memory_is_bounded_however_much_is_handed_over(*, closed: bool) -> None:
+    """The queue and the names of late records have room for so many; the rest is a number."""
+    backlog = Backlog(50)
+    if closed:
+        backlog.close()
+    for number in range(10_000):
+        backlog.submit(A, f"tr_{number}")
+    assert len(backlog.left()) <= 100
+    counts = backlog.counts()
+    assert counts.late + counts.pending == counts.submitted == 10_000
+
+
+def test_many_threads_hand_over_while_others_copy() -> None:
+    """The books balance, and every record was taken once a hand-over at most."""
+    backlog = Backlog(100)
+    done = threading.Event()
+    copied: list[str] = []
+
+    def hand_over(name: str) -> None:
+        for number in range(300):
+            backlog.submit(A, f"{name}{number}")
+
+    def copy() -> None:
+        while not (done.is_set() and backlog.pending == 0):
+            job = backlog.take()
+            if job is not None:
+                copied.append(job.record_id)
+                backlog.settle(job, Outcome.MIRRORED)
+
+    servers = [threading.Thread(target=hand_over, args=(name,)) for name in "abcd"]
+    copiers = [threading.Thread(target=copy) for _ in range(2)]
+    for thread in [*servers, *copiers]:
+        thread.start()
+    for thread in servers:
+        thread.join()
+    done.set()
+    for thread in copiers:
+        thread.join()
+    submitted, mirrored, failed, late, pending = books(backlog)
+    assert (submitted, failed, pending) == (1200, 0, 0)
+    assert mirrored + late == 1200
+    assert len(copied) == len(set(copied)) == mirrored
+
+
+@dataclass
+class Look:
+    """A look at a directory that is under way, as the engine takes it."""
+
+    late_ids: frozenset[str]
+    unnamed: int
+    to_offer: list[str]
+    seen: set[str] = field(default_factory=set)
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever a server, copies, looks and a close do to a backlog, in any order.
+
+    ``owed`` is what must reach the mirror: handed over, or found on disk, and not settled since. A look offers what is
+    owed when it comes by, as one that compares the disk with receipts does.
+    """
+
+    @initialize(size=st.integers(1, 3))
+    def begin(self, size: int) -> None:
+        """Make a small backlog."""
+        self.size = size
+        self.backlog = Backlog(size, clock=FakeClock())
+        self.owed: set[tuple[Path, str]] = set()
+        self.jobs: list[Job] = []
+        self.looks: dict[Path, Look] = {}
+        self.is_abandoned = False
+
+    @rule(directory=st.sampled_from([A, B]), record_id=st.sampled_from("abcdef"))
+    def submit(self, directory: Path, record_id: str) -> None:
+        """A server hands a record over."""
+        self.backlog.submit(directory, record_id)
+        self.owed.add((directory, record_id))
+
+    @rule()
+    def take(self) -> None:
+        """A worker takes the next record."""
+        job = self.backlog.take()
+        if job is not None:
+            self.jobs.append(job)
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data(), outcome=st.sampled_from(Outcome))
+    def settle(self, data: st.DataObject, outcome: Outcome) -> None:
+        """A copy ends."""
+        job = self.jobs.pop(data.draw(st.integers(0, len(self.jobs) - 1)))
+        if self.backlog.settle(job, outcome) and outcome is not Outcome.LATE and not self.is_abandoned:
+            self.owed.discard((job.directory, job.record_id))
+
+    @rule(directory=st.sampled_from([A, B]))
+    def begin_look(self, directory: Path) -> None:
+        """A directory's late records are looked for: its owed ones lie on disk without a receipt."""
+        if directory not in self.looks:
+            late_ids, unnamed = self.backlog.looking(directory)
+            owed = sorted(record_id for owed_in, record_id in self.owed if owed_in == directory)
+            self.looks[directory] = Look(late_ids, unnamed, owed)
+
+    @rule(directory=st.sampled_from([A, B]))
+    def go_on_looking(self, directory: Path) -> None:
+        """A look comes by its next record; at the end it settles what it did not have to offer."""
+        look = self.looks.get(directory)
+        if look is None:
+            return
+        if look.to_offer:
+            record_id = look.to_offer[0]
+            if (directory, record_id) in self.owed:
+                added = self.backlog.found(directory, record_id, 1.0)
+                if added is Added.FULL:
+                    return  # it waits for room
+                if added is Added.CLOSED:
+                    self.owed.discard((directory, record_id))  # found too late: the next start copies it
+                look.seen |= {record_id} & look.late_ids
+            look.to_offer.pop(0)
+            return
+        for record_id in look.late_ids - look.seen:
+            self.backlog.settle_late(directory, record_id, Outcome.MIRRORED)
+        self.backlog.settle_late(directory, None, Outcome.MIRRORED, look.unnamed)
+        del self.looks[directory]
+
+    @rule(record_id=st.sampled_from("gh"))
+    def find_another(self, record_id: str) -> None:
+        """A look finds what an earlier process left."""
+        if self.backlog.found(A, record_id, 1.0) is Added.QUEUED:
+            self.owed.add((A, record_id))
+
+    @rule()
+    def postpone_and_look_now(self) -> None:
+        """Times of looks change nothing in the books."""
+        self.backlog.postpone(A, 50.0)
+        self.backlog.look_now()
+
+    @rule()
+    def close(self) -> None:
+        """The server shuts down."""
+        self.backlog.close()
+
+    @precondition(lambda self: not self.is_abandoned)
+    @rule()
+    def abandon(self) -> None:
+        """The time for draining is over."""
+        self.backlog.abandon()
+        self.is_abandoned = True
+
+    @invariant()
+    def the_books_balance(self) -> None:
+        """Every hand-over is in exactly one of four places, and none of them is negative."""
+        if not hasattr(self, "backlog"):
+            return
+        counts = self.backlog.counts()
+        assert counts.submitted == counts.mirrored + counts.failed + counts.late + counts.pending
+        assert min(counts.mirrored, counts.failed, counts.late, counts.pending) >= 0
+        assert (counts.oldest is None) == (counts.late + counts.pending == 0)
+        if self.is_abandoned:
+            assert counts.pending == 0
+
+    @invariant()
+    def nothing_is_forgotten(self) -> None:
+        """Books without anything late or pending mean that everything handed over was settled."""
+        if hasattr(self, "backlog") and not self.backlog.late and not self.backlog.pending:
+            assert self.owed == set()
+
+    def teardown(self) -> None:
+        """From here on all goes well: in the end everything handed over was copied."""
+        if not hasattr(self, "backlog") or self.is_abandoned:
+            return
+        for job in self.jobs:
+            self.jobs = [job]
+            self._settle_first()
+        for directory in (A, B):
+            while directory in self.looks:
+                self._copy_everything()
+                self.go_on_looking(directory)
+        while self.backlog.late or self.backlog.pending:
+            self._copy_everything()
+            self.backlog.look_now()
+            for directory in self.backlog.due(1.0):
+                self.begin_look(directory)
+                while directory in self.looks:
+                    self.go_on_looking(directory)
+                    self._copy_everything()
+        assert self.owed == set()
+        self.the_books_balance()
+
+    def _copy_everything(self) -> None:
+        while (job := self.backlog.take()) is not None:
+            self.jobs = [job]
+            self._settle_first()
+
+    def _settle_first(self) -> None:
+        job = self.jobs.pop(0)
+        if self.backlog.settle(job, Outcome.MIRRORED):
+            self.owed.discard((job.directory, job.record_id))
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        """No more waits, and no more late records have names, than there is room for."""
+        if hasattr(self, "backlog"):
+            assert len(self.backlog.left()) <= 2 * self.size
+
+
+AnyOrder.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+test_any_order_of_events = AnyOrder.TestCase
+
+
+def test_counts_are_facts() -> None:
+    """They do not change afterwards."""
+    backlog = Backlog(1)
+    before = backlog.counts()
+    backlog.submit(A, "x")
+    assert before == Counts(submitted=0, mirrored=0, failed=0, late=0, pending=0, oldest=None)
