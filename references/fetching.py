@@ -77,17 +77,18 @@ class Fetcher:
         async with self._in_flight.take(min(file.size, PART_BYTES)):
             for _ in range(TRIES):
                 try:
-                    digest = await store.repeat(lambda: self._read_once(store, file, place, part))
+                    is_right = await store.repeat(lambda: self._read_once(store, file, place, part))
                 except NotFoundError as error:
                     detail = f"its receipt says that {file.name} was copied, and it is not there"
                     raise FetchError(Why.MISSING, detail) from error
                 except StoreError as error:
                     raise FetchError(Why.UNREADABLE, str(error)) from error
-                if digest == file.xxh3_128:
+                if is_right:
                     return
         raise FetchError(Why.DAMAGED, f"{file.name} is not what its receipt says: repair the mirror, then pull again")
 
-    async def _read_once(self, store: ReliableStore, file: FileReceipt, place: PhaseDirectory, part: str) -> str:
+    async def _read_once(self, store: ReliableStore, file: FileReceipt, place: PhaseDirectory, part: str) -> bool:
+        """Write a file as the mirror gives it, and say whether it is what its receipt says."""
         hasher = xxhash.xxh3_128()
         size_bytes = 0
         async with contextlib.aclosing(store.read(file.name)) as chunks:
@@ -100,7 +101,7 @@ class Fetcher:
                 await self._on_disk(place.scratch.write, part, chunk, begin=size_bytes == len(chunk))
         if not size_bytes:
             await self._on_disk(place.scratch.write, part, b"", begin=True)
-        return hasher.hexdigest()
+        return (size_bytes, hasher.hexdigest()) == (file.size, file.xxh3_128)
 
     async def _on_disk(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call on a thread, and end after it even when cancelled: it must not write to what was closed meanwhile."""
