@@ -103,31 +103,32 @@ def sync(
     """
     mirror = RecordMirror(url, config)
     work = _Work(mirror, record_dirs, include, stopping)
-    ended, reason = _supervise(work, stopping, limits or Limits(), tell)
     at_once = False
     try:
+        ended, reason = _supervise(work, stopping, limits or Limits(), tell)
         drains = ended in {Ended.INTERRUPTED, Ended.TERMINATED, Ended.OUT_OF_TIME}
         work.closing = True
         mirror.close(None if drains else 0.0)
     except KeyboardInterrupt:
-        ended, at_once = Ended.INTERRUPTED, True
+        ended, reason, at_once = Ended.INTERRUPTED, None, True
     if work.crash is not None:
         raise work.crash
     return _sum_up(mirror, work, ended, reason, at_once=at_once)
 
 
-def check_directories(record_dirs: Sequence[str], location: Location, *, must_exist: bool) -> list[Path]:
-    """Return the record directories, absolute and each once.
+def check_directories(record_dirs: Sequence[str], location: Location | None, *, must_exist: bool) -> list[Path]:
+    """Return the record directories, absolute and each once; ``location``: their mirror's, where one is named.
 
     Raises:
         ConfigError: one is a URL, is the mirror itself, or is not there.
     """
+    mirror = None if location is None else location.directory
     found: dict[Path, None] = {}
     for text in record_dirs:
         if "://" in text:
-            raise ConfigError(f"{text} is not a record directory: the mirror's URL comes last")
+            raise ConfigError(f"{text} is a URL where a record directory is expected: `--help` shows the order")
         directory = Path(os.path.abspath(text))  # noqa: PTH100 - Path would not take ".." out
-        if location.directory is not None and location.directory in {directory, directory.resolve()}:
+        if mirror is not None and mirror in {directory, directory.resolve()}:
             raise ConfigError(f"{directory} cannot be its own mirror: name another directory as the mirror")
         if must_exist and not directory.is_dir():
             raise ConfigError(f"the record directory {directory} does not exist")

@@ -108,6 +108,11 @@ class Mirrors:
         """Yield the mirrors opened so far."""
         return iter(list(self._open.values()))
 
+    @property
+    def given(self) -> OpenMirror | None:
+        """The mirror that the user gave, if any."""
+        return None if self._given is None else self._opened(self._given)
+
     def of(self, record: RecordLocation) -> OpenMirror | None:
         """Return the mirror of a record, or None where the row names none.
 

@@ -28,10 +28,13 @@ def verify_run(
 ) -> RunVerification:
     """Check that the records which a run's steps list are in their mirror, and that W&B's references lead to them.
 
+    A mirror that is given as ``source`` is looked at as a whole, whether or not it has step indexes.
+
     Args:
         source: a mirror's URL or path, or an artifact in W&B, as for ``pull``. W&B's references are compared with the
             receipts only in the latter case.
-        record_dirs: directories where a record may still be that is not in the mirror.
+        record_dirs: directories where a record may still be that is not in the mirror; all their finished records
+            must be in the mirror that is given as ``source``.
         selection: which steps and rows matter.
         config: settings, of which the storage options, workers, timeout and attempts matter.
         allow_protocols: as for ``pull``.
@@ -48,12 +51,14 @@ def verify_run(
     settings = config or MirrorConfig()
     directories = [Path(directory).absolute() for directory in record_dirs]
 
-    async def look(mirror: OpenMirror) -> Verification:
-        verifier = Verifier(mirror.store, mirror.manifest, level or VerifyLevel(), settings.workers, progress)
-        return await verifier.run(grace_s=grace_s)
-
     async def work() -> RunVerification:
         async with open_run(source, settings, allow_protocols) as run:
+            copied = directories if run.mirrors.given is not None else []
+
+            async def look(mirror: OpenMirror) -> Verification:
+                verifier = Verifier(mirror.store, mirror.manifest, level or VerifyLevel(), settings.workers, progress)
+                return await verifier.run(copied, grace_s=grace_s)
+
             return await RunVerifier(run, directories, selection or Selection(), look).run()
 
     return run_in_loop(work())

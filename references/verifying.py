@@ -32,7 +32,7 @@ class RunVerification:
         not_referenced: files that W&B could refer to and does not; None where W&B was not asked.
         local_only: records that no mirror was to have, and none has.
         findings: about what the steps list; each says which step that is.
-        elsewhere: about other files in the same mirrors.
+        elsewhere: about other files in the same mirrors, and other records in the directories.
         bad_steps: steps whose index could not be read; of their records nothing is known.
         mirrors: what each mirror as a whole is like, by its URL.
     """
@@ -82,6 +82,8 @@ class RunVerifier:
     async def run(self) -> RunVerification:
         """Look at everything that is wanted; see ``references.verify_run.verify_run`` for the errors."""
         result = self._result
+        if self._run.mirrors.given is not None:  # whatever the steps list
+            await self._findings(self._run.mirrors.given, "")
         known = await self._run.source.find()
         wanted = [step for step in known if self._selection.wants_step(step.phase, step.step)]
         async with contextlib.aclosing(load_steps(self._run.source, wanted)) as steps:
