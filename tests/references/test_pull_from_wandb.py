@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,13 @@ if TYPE_CHECKING:
     from tests.references.wandb_standin.server import WandbServer
 
 pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+PULL = """
+import sys
+from references.pull import pull
+assert pull(sys.argv[1], sys.argv[2], allow_protocols=["file"]).is_complete
+"""
 
 
 @pytest.fixture
@@ -63,18 +72,25 @@ def test_a_run_is_pulled_by_its_artifact(
 
 
 def test_of_a_version_only_step_json_is_downloaded(
-    wandb_server: WandbServer, wandb_run: wandb.Run, local_run: SampleRun, tmp_path: Path
+    wandb_server: WandbServer,
+    wandb_run: wandb.Run,
+    client_environment: dict[str, str],
+    local_run: SampleRun,
+    tmp_path: Path,
 ) -> None:
-    """Nothing that W&B refers to is asked of W&B, and nothing is logged."""
+    """By a client that has nothing in its cache: one file of W&B's own, and nothing is logged or changed."""
     log(wandb_run, local_run, local_run.step(1, ["tr_a", "tr_b"]))
     asked_before = len(wandb_server.requests())
-    pulled(ref(wandb_run, local_run), tmp_path / "out")
-    asked = [request.operation for request in wandb_server.requests()[asked_before:]]
-    files = [
-        request.path for request in wandb_server.requests()[asked_before:] if request.operation.startswith("GetFile")
-    ]
-    assert all("step.json" in path for path in files)
-    assert not {operation for operation in asked if operation.startswith(("Create", "Put", "Commit", "Update"))}
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", PULL, ref(wandb_run, local_run), str(out)]
+    environment = {**client_environment, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, timeout=120, check=True, capture_output=True, text=True)  # noqa: S603 - our own command
+    asked = wandb_server.requests()[asked_before:]
+    assert done.stdout == ""
+    assert tree(out / "train") == local_run.pulled()
+    files = [request.path for request in asked if request.operation in {"GetFile", "GetBlob"}]
+    assert [path.rpartition("/")[2] for path in files] == ["step.json"]
+    assert not {request.operation for request in asked} & {"CreateArtifact", "UpdateArtifact", "PutManifest", "PutFile"}
 
 
 def test_with_a_mirrors_url_wandb_is_not_asked(
