@@ -193,8 +193,8 @@ def verify(
             url,
             directories,
             config=config,
-            level=_level(download=download, sample=sample, ask_store=ask_store),
-            progress=lambda so_far: progress.update(_checked(so_far)),
+            level=level_of(download=download, sample=sample, ask_store=ask_store),
+            progress=lambda so_far: progress.update(tally_of(so_far)),
         )
     return report_verification(result, location.shown, output)
 
@@ -239,7 +239,7 @@ def repair(
 
     def confirm(plan: RepairPlan) -> bool:
         nonlocal applied
-        progress.__exit__(None, None, None)
+        progress.stop()
         report_repair_plan(plan, output, source_url=source_url and redact_url(source_url))
         if applied and not yes and sys.stdin.isatty() and sys.stderr.isatty():
             applied = click.confirm(f"restore {plural(len(plan.steps), 'record')} in {location.shown}?", err=True)
@@ -251,14 +251,14 @@ def repair(
             directories,
             source_url=source_url,
             config=config,
-            level=_level(download=download, sample=sample, ask_store=ask_store),
+            level=level_of(download=download, sample=sample, ask_store=ask_store),
             confirm=confirm,
-            progress=lambda so_far: progress.update(_checked(so_far)),
+            progress=lambda so_far: progress.update(tally_of(so_far)),
         )
     return report_repair(result, location.shown, output, applied=applied)
 
 
-def _level(*, download: bool, sample: float, ask_store: bool) -> VerifyLevel:
+def level_of(*, download: bool, sample: float, ask_store: bool) -> VerifyLevel:
     from mirror.verify import VerifyLevel
 
     if ask_store and (download or sample):
@@ -266,7 +266,7 @@ def _level(*, download: bool, sample: float, ask_store: bool) -> VerifyLevel:
     return VerifyLevel(read_back=1.0 if download else sample, ask_store=ask_store)
 
 
-def _checked(result: Verification) -> Tally:
+def tally_of(result: Verification) -> Tally:
     from mirror.progress import Tally
 
     found = len(result.findings)

@@ -49,6 +49,10 @@ def command(
                 return _fail(output, error, failure)
             except MirrorError as error:
                 return _fail(output, error, Exit.FAILED)
+            except BrokenPipeError:
+                raise  # nobody reads on; click knows what to do
+            except OSError as error:
+                return _fail(output, f"{error.filename or 'the file system'}: {error.strerror or error}", failure)
 
         own = list(reversed(run.__dict__["__click_params__"]))
         decorated: Any = mirror_options(*settings)(run)
@@ -93,4 +97,5 @@ def _refuse(error: click.UsageError | ConfigError, arguments: Sequence[str]) -> 
 
 def _plain_output(arguments: Sequence[str]) -> Output:
     """Return what to speak through where no command got as far as having its own."""
-    return Output(json="--json" in arguments or ENV_PREFIX + "JSON" in os.environ)
+    asked = os.environ.get(ENV_PREFIX + "JSON", "").lower() in {"1", "true", "t", "yes", "y", "on"}
+    return Output(json=asked or "--json" in arguments)

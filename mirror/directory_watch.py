@@ -60,14 +60,16 @@ class Schedule:
         """Look soon: events come from now on, and what changed before may have gone unnoticed. Any thread may call."""
         self.doubts += 1
 
-    def looked(self, *, began: float, ended: float, changed_ns: int, wall_ns: int, doubts: int) -> None:
+    def looked(
+        self, *, began: float, ended: float, changed_ns: int, wall_ns: int, doubts: int, saw_all: bool = True
+    ) -> None:
         """Take note of a look; ``changed_ns``, ``wall_ns`` and ``doubts`` are of the moment before it began."""
         self._resolved = doubts
         self._looked = True
         self._ended_at = ended
         self._took_s = ended - began
         self._changed_ns = changed_ns
-        self._settled = wall_ns - changed_ns > SETTLED_S * 1e9
+        self._settled = saw_all and wall_ns - changed_ns > SETTLED_S * 1e9
 
     def forget(self) -> None:
         """Begin anew: it is another directory now."""
@@ -105,9 +107,9 @@ class DirectoryWatch:
         tick_s: float = TICK_S,
     ) -> None:
         """Start nothing yet."""
-        self._tick_s = tick_s
-        self.directory = directory
         self._mirror = mirror
+        self._directory = directory
+        self._tick_s = tick_s
         self._include = tuple(include)
         self._wanted = matcher(include)
         self._schedule = Schedule(rescan_s=rescan_s, polling=poll)
@@ -132,11 +134,11 @@ class DirectoryWatch:
     def look(self) -> bool:
         """Have every record of the directory copied that is not in the mirror; False if it cannot be looked at."""
         try:
-            self._mirror.scan(self.directory, include=self._include)
+            self._mirror.scan(self._directory, include=self._include)
         except FileNotFoundError:
             return True  # it has no records
         except OSError as error:
-            logger.warning("cannot look for records in %s: %s", self.directory, error)
+            logger.warning("cannot look for records in %s: %s", self._directory, error)
             return False
         return True
 
@@ -145,10 +147,10 @@ class DirectoryWatch:
         seen = EventsSeen()
         while not self._stopped.is_set():
             try:
-                status = self.directory.stat()
+                status = self._directory.stat()
             except OSError as error:
                 if self._there.is_set() or inode is None:
-                    logger.warning("waiting for the record directory %s: %s", self.directory, error.strerror)
+                    logger.warning("waiting for the record directory %s: %s", self._directory, error.strerror)
                     inode = 0
                 self._there.clear()
                 self._gone.set()
@@ -166,20 +168,26 @@ class DirectoryWatch:
             self._fall_back("no file-system events arrive")
         began, wall_ns, doubts = time.monotonic(), time.time_ns(), self._schedule.doubts
         if self._schedule.is_due(began, changed_ns):
-            self._look_unless_closed()
+            saw_all = self._look_unless_closed()
             self._schedule.looked(
-                began=began, ended=time.monotonic(), changed_ns=changed_ns, wall_ns=wall_ns, doubts=doubts
+                began=began,
+                ended=time.monotonic(),
+                changed_ns=changed_ns,
+                wall_ns=wall_ns,
+                doubts=doubts,
+                saw_all=saw_all,
             )
 
-    def _look_unless_closed(self) -> None:
+    def _look_unless_closed(self) -> bool:
         try:
-            self.look()
+            return self.look()
         except BaseException:
-            if not self._stopped.is_set():  # else the mirror was closed meanwhile
+            if not self._stopped.is_set():
                 raise
+            return False  # the mirror was closed meanwhile
 
     def _fall_back(self, reason: str) -> None:
-        logger.warning("%s in %s: it is looked at every %g s instead", reason, self.directory, self._tick_s)
+        logger.warning("%s in %s: it is looked at every %g s instead", reason, self._directory, self._tick_s)
         self._schedule.polling = True
         self._gone.set()
         self._following = False
@@ -194,7 +202,7 @@ class DirectoryWatch:
             if self._stopped.is_set():
                 return
             changes = watchfiles.watch(
-                self.directory,
+                self._directory,
                 watch_filter=None,
                 debounce=EVENT_BATCH_MS,
                 step=EVENT_STEP_MS,
@@ -213,7 +221,7 @@ class DirectoryWatch:
                     self._take(path for change, path in batch if change is not watchfiles.Change.deleted)
                     self._events += bool(batch)
             except Exception as error:  # noqa: BLE001 - watchfiles raises several kinds, all with one remedy
-                if self.directory.is_dir():
+                if self._directory.is_dir():
                     self._fall_back(f"file-system events are not to be had ({error})")
                 self._there.clear()
             finally:
@@ -223,4 +231,4 @@ class DirectoryWatch:
         for path in paths:
             found = parse_name(path.rpartition("/")[2])
             if found is not None and found.kind is None and self._wanted(found.record_id):
-                self._mirror.submit(self.directory, found.record_id)
+                self._mirror.submit(self._directory, found.record_id)

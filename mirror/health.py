@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import TYPE_CHECKING
 
 from mirror.breaker import BreakerState
@@ -148,6 +149,7 @@ def serving(
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    allow_reuse_port = False  # a second daemon on the port is a mistake
 
     def __init__(
         self,
@@ -162,6 +164,10 @@ class _Server(ThreadingHTTPServer):
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        TCPServer.server_bind(self)  # the base class's asks the name service who we are, which may take long
+        self.server_name, self.server_port = "record-mirror", self.server_address[1]
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - the base class's
         logger.debug("a request from %s broke off: %s", client_address, sys.exception())

@@ -142,7 +142,7 @@ def parse_storage_option(text: str) -> tuple[list[str], object]:
     name, equals, value = text.partition("=")
     path = name.strip().split(".")
     if not equals or not all(path):
-        raise ConfigError(f"--storage-option takes NAME=VALUE such as anon=true, not {name!r}")
+        raise ConfigError("--storage-option takes NAME=VALUE such as anon=true")
     try:
         return path, json.loads(value)
     except ValueError:
@@ -213,6 +213,8 @@ def _take_config(ctx: click.Context, fields: tuple[str, ...], given: dict[str, A
         if retries is not None and _strength(ctx, "retries") >= _strength(ctx, "attempts"):
             given["attempts"] = retries + 1
     values = {name: value for name in fields if (value := given.pop(name)) not in {None, ()}}
+    if "exclude" in values:
+        values["exclude"] = [kind for kinds in values["exclude"] for kind in kinds.split(",")]
     storage: dict[str, object] = dict(ctx.meta.get(_STORAGE, {}))
     variable = ENV_PREFIX + _STORAGE.upper()
     if variable in os.environ:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from mirror.exits import Exit
+from mirror.redact import redact_url
 
 # Counted in files, except for bytes and seconds; every summary has all of them.
 COUNTS = {"copied": 0, "unchanged": 0, "failed": 0, "late": 0, "findings": 0, "bytes": 0}
@@ -47,7 +48,8 @@ class Output:
             _print(text, sys.stderr)
 
     def error(self, message: str, **facts: object) -> None:
-        """Say in one sentence what went wrong."""
+        """Say in one sentence what went wrong; a URL in it loses its credentials."""
+        message = redact_url(message)
         if self.json:
             self.line("error", None, message=message, **facts)
         _print(f"error: {message}", sys.stderr)

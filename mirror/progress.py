@@ -35,6 +35,10 @@ class Progress(Protocol):
         """Take the newest tally; cheap, and shown when it is time."""
         ...
 
+    def stop(self) -> None:
+        """Leave the terminal as it was; more than once is harmless."""
+        ...
+
     def __enter__(self) -> Self:
         """Begin."""
         ...
@@ -42,7 +46,7 @@ class Progress(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the terminal as it was."""
+        """Stop."""
         ...
 
 
@@ -89,6 +93,9 @@ class NoProgress:
     def update(self, tally: Tally) -> None:
         """Forget it."""
 
+    def stop(self) -> None:
+        """Have nothing to take away."""
+
     def __enter__(self) -> Self:
         """Begin."""
         return self
@@ -96,7 +103,8 @@ class NoProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End."""
+        """Stop."""
+        self.stop()
 
 
 class LineProgress(NoProgress):
@@ -157,8 +165,6 @@ class BarProgress(NoProgress):
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
         """Take the bar away."""
         self._bar.stop()

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -102,6 +103,13 @@ class Running:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds, while it runs."""
+        deadline = time.monotonic() + WAIT_S
+        while not holds():
+            assert time.monotonic() < deadline, f"it did not come to pass: {''.join(self._err)}"
+            assert not self.has_ended(0.05), f"it ended too soon: {''.join(self._err)}"
 
     def wait(self) -> Ran:
         """Wait for its end."""

@@ -166,9 +166,10 @@ def test_what_cannot_be_copied_makes_the_run_partial(line: Line, tmp_path: Path)
     ("args", "complaint"),
     [
         (["sync", "{tmp}/nowhere", "{tmp}/mirror"], "the record directory {tmp}/nowhere does not exist"),
-        (["sync", "s3://b/x", "{tmp}/records"], "s3://b/x is not a record directory: the mirror's URL comes last"),
+        (["sync", "s3://b/x", "{tmp}/records"], "s3://b/x is a URL where a record directory is expected"),
         (["sync", "{tmp}/records", "{tmp}/records"], "{tmp}/records cannot be its own mirror"),
         (["sync", "{tmp}/records", "s3://"], "names no bucket"),
+        (["sync", "s3://user:secret@b/x", "{tmp}/records"], "s3://***@b/x is a URL where a record directory"),
         (["sync", "{tmp}/records", "nonsense://x"], "no store is known for nonsense://"),
         (["sync", "--dry-run", "{tmp}/records", "nonsense://x"], "no store is known for nonsense://"),
         (["sync", "{tmp}/records"], "Missing argument"),

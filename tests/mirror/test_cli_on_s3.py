@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -117,15 +116,6 @@ def test_one_file_that_hangs_makes_the_run_partial(
     assert [found["id"] for found in said.of_type("late")] == [name.split(".")[0]]
 
 
-def wait_for_a_request(proxy: FaultProxy) -> None:
-    """Wait until a scripted fault has taken hold of a request."""
-    for _ in range(1_200):
-        if proxy.counts["PUT"]:
-            return
-        time.sleep(0.05)
-    raise AssertionError("no request came")
-
-
 def test_sigterm_drains_and_names_what_is_left(
     place: S3Place, s3_proxy: FaultProxy, env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -135,8 +125,7 @@ def test_sigterm_drains_and_names_what_is_left(
     s3_proxy.script(Fault(action=Hang(), match=requests_to("PUT", document_name("tr_b")), times=100))
     args = ("sync", "--json", "--shutdown-timeout", "1", tmp_path / "records", place.url)
     with Running(*args, env=env) as running:
-        while document_name("tr_a") not in place.objects():
-            assert not running.has_ended(0.1)
+        running.until(lambda: document_name("tr_a") in place.objects())
         running.say(signal.SIGTERM)
         said = running.wait()
     assert (said.code, said.summary["ended"], said.summary["copied"], said.summary["late"]) == (3, "terminated", 1, 1)
@@ -151,7 +140,7 @@ def test_sigint_drains_and_ends_in_its_own_code(
     """Interrupted is told apart from partial."""
     s3_proxy.script(Fault(action=Hang(), match=every_request, times=10_000))
     with Running("sync", "--json", "--shutdown-timeout", "0.5", records, place.url, env=env) as running:
-        wait_for_a_request(s3_proxy)
+        running.until(lambda: s3_proxy.counts["PUT"] > 0)
         running.say(signal.SIGINT)
         said = running.wait()
     assert (said.code, said.summary["ended"], said.summary["late"]) == (130, "interrupted", 60)
@@ -162,7 +151,7 @@ def test_a_second_sigint_ends_at_once(place: S3Place, s3_proxy: FaultProxy, env:
     """However long the shutdown timeout is."""
     s3_proxy.script(Fault(action=Hang(), match=every_request, times=10_000))
     with Running("sync", "--json", "--shutdown-timeout", "1h", records, place.url, env=env) as running:
-        wait_for_a_request(s3_proxy)
+        running.until(lambda: s3_proxy.counts["PUT"] > 0)
         running.say(signal.SIGINT)
         while not running.has_ended(0.5):
             running.say(signal.SIGINT)

@@ -90,7 +90,7 @@ def test_without_options_the_settings_are_the_defaults(line: Line) -> None:
 
 
 SETTINGS = [
-    ("exclude", ["--exclude", "experts", "--exclude", "tokens"], "experts, tokens", '["experts", "tokens"]'),
+    ("exclude", ["--exclude", "experts,tokens"], "experts, tokens", '["experts", "tokens"]'),
     ("workers", ["--workers", "7"], "7", "7"),
     ("max_bytes_in_flight", ["--max-bytes-in-flight", "1000"], "1000", "1000"),
     ("queue_size", ["--queue-size", "10"], "10", "10"),

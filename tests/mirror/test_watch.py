@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -16,19 +15,11 @@ import pytest
 from mirror.names import document_name
 from mirror.samples import write_corpus, write_litter
 from mirror.testing import Fault, FaultProxy, Hang, SeaweedS3, requests_to
-from tests.mirror.command_line import WAIT_S, Running, run_command, storage_env
+from tests.mirror.command_line import Running, run_command, storage_env
 from tests.mirror.local_records import write_files
 from tests.mirror.places import S3Place
 
 LISTEN = ("--listen", "127.0.0.1:0")
-
-
-def until(holds: Callable[[], bool], running: Running) -> None:
-    """Wait until something holds, while the daemon runs."""
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        assert not running.has_ended(0.05)
 
 
 def health(running: Running) -> Callable[[], tuple[int, dict[str, Any]]]:
@@ -53,10 +44,10 @@ def test_it_copies_what_is_there_and_what_appears(tmp_path: Path) -> None:
     write_litter(one)
     with Running("watch", "--json", *LISTEN, one, two, mirror) as running:
         ask = health(running)
-        until(lambda: ask()[1]["mirrored"] >= 5, running)
+        running.until(lambda: ask()[1]["mirrored"] >= 5)
         second = write_corpus(two, profile="tiny", count=5, seed=2)
         third = write_corpus(one, profile="tiny", count=5, seed=3)
-        until(lambda: all((mirror / document_name(one)).exists() for one in [*first, *second, *third]), running)
+        running.until(lambda: all((mirror / document_name(one)).exists() for one in [*first, *second, *third]))
         status, found = ask()
         assert (status, found["healthy"], found["breaker"]) == (200, True, "closed")
         running.say(signal.SIGTERM)
@@ -72,7 +63,7 @@ def test_a_record_finished_just_before_the_end_is_copied(tmp_path: Path) -> None
     write_files(records, "tr_a")
     with Running("watch", "--json", *LISTEN, records, tmp_path / "mirror") as running:
         ask = health(running)
-        until(lambda: ask()[1]["mirrored"] == 1, running)
+        running.until(lambda: ask()[1]["mirrored"] == 1)
         write_files(records, "tr_b")
         running.say(signal.SIGTERM)
         said = running.wait()
@@ -91,10 +82,10 @@ def test_a_store_that_is_away_is_unhealthy_until_it_is_back(
     args = ("watch", *LISTEN, "--backoff", "0.05", tmp_path / "records", place.url)
     with Running(*args, env=storage_env(place.options(via=s3_proxy.url))) as running:
         ask = health(running)
-        until(lambda: ask()[0] == 503, running)
+        running.until(lambda: ask()[0] == 503)
         assert ask()[1]["problems"][0].startswith("the store does not answer: ")
         s3_proxy.up()
-        until(lambda: ask()[0] == 200 and ask()[1]["mirrored"] >= 10, running)
+        running.until(lambda: ask()[0] == 200 and ask()[1]["mirrored"] >= 10)
         running.say(signal.SIGTERM)
         assert running.wait().code == 0
     assert {document_name(one) for one in ids} <= set(place.objects())
@@ -113,7 +104,7 @@ def test_what_is_left_at_the_end_is_named(
     args = ("watch", "--json", *LISTEN, *limits, tmp_path / "records", place.url)
     with Running(*args, env=storage_env(place.options(via=s3_proxy.url))) as running:
         ask = health(running)
-        until(lambda: ask()[1]["mirrored"] == 1 and ask()[0] == 503, running)
+        running.until(lambda: ask()[1]["mirrored"] == 1 and ask()[0] == 503)
         assert "more than 0.5 s" in ask()[1]["problems"][0]
         running.say(signal.SIGTERM)
         said = running.wait()
@@ -131,7 +122,7 @@ def test_a_second_sigint_ends_at_once(seaweed: SeaweedS3, s3_bucket: str, s3_pro
     args = ("watch", "--json", *LISTEN, "--shutdown-timeout", "1h", tmp_path / "records", place.url)
     with Running(*args, env=storage_env(place.options(via=s3_proxy.url))) as running:
         ask = health(running)
-        until(lambda: ask()[1]["pending"] == 1, running)
+        running.until(lambda: ask()[1]["pending"] == 1)
         running.say(signal.SIGINT)
         while not running.has_ended(0.5):
             running.say(signal.SIGINT)
