@@ -182,9 +182,11 @@ class Ledger:
             if self._descriptor is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._descriptor = os.open(self._own, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            start = os.lseek(self._descriptor, 0, os.SEEK_END)
             if os.write(self._descriptor, line) != len(line):
+                os.ftruncate(self._descriptor, start)  # the half of a line would spoil the next
                 raise OSError("the disk is full")  # noqa: TRY301 - as the file system says it when nothing fits
-            return Mark(self._own, os.lseek(self._descriptor, 0, os.SEEK_CUR))
+            return Mark(self._own, start + len(line))
         except OSError as error:
             if not self._broken:
                 self._broken = True
@@ -202,7 +204,8 @@ def _sent_file(journal: Path) -> Path:
 
 def _read_sent(journal: Path) -> int:
     try:
-        return int(_sent_file(journal).read_text())
+        sent = int(_sent_file(journal).read_text())
+        return sent if sent <= journal.stat().st_size else 0
     except (OSError, ValueError):
         return 0
 
