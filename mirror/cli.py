@@ -259,6 +259,11 @@ def repair(
 
 
 def level_of(*, download: bool, sample: float, ask_store: bool) -> VerifyLevel:
+    """Return how closely to look, as the options of a check say it.
+
+    Raises:
+        ConfigError: they contradict each other.
+    """
     from mirror.verify import VerifyLevel
 
     if ask_store and (download or sample):
@@ -267,6 +272,7 @@ def level_of(*, download: bool, sample: float, ask_store: bool) -> VerifyLevel:
 
 
 def tally_of(result: Verification) -> Tally:
+    """Return how far a check is, for progress."""
     from mirror.progress import Tally
 
     found = len(result.findings)
