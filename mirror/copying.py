@@ -15,7 +15,7 @@ import xxhash
 from mirror.allowance import Allowance
 from mirror.errors import RecordChangedError, RecordError
 from mirror.names import check_name, parse_name
-from mirror.receipt import FileReceipt, Receipt
+from mirror.receipt import FileReceipt, Receipt, following
 from mirror.record import FileState, Record, read_record, read_state
 from mirror.store import PART_BYTES, WHOLE_BYTES, Store, Stored
 
@@ -89,7 +89,11 @@ async def copy_record(
                 files=tuple(progress.known[name] for name in names),
                 excluded=tuple(sorted(copier.exclude)),
             )
-            return Copied(receipt=receipt, sent_files=progress.sent_files, sent_bytes=progress.sent_bytes)
+            return Copied(
+                receipt=following(previous, receipt),
+                sent_files=progress.sent_files,
+                sent_bytes=progress.sent_bytes,
+            )
     raise RecordChangedError(f"{record_id} in {directory} is being written again and again: it is copied later")
 
 

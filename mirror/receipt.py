@@ -8,14 +8,16 @@ Lines come from buckets and disks that others can write: each is checked before 
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from mirror.errors import BadNameError, ReceiptError
-from mirror.names import check_name, parse_name
+from mirror.names import check_name, document_name, parse_name
 
 VERSION = 1
 MAX_LINE_BYTES = 1 << 20
@@ -106,6 +108,21 @@ def newest(receipts: Iterable[Receipt]) -> dict[str, Receipt]:
         if known is None or receipt.at >= known.at:
             found[receipt.id] = receipt
     return found
+
+
+def following(previous: Receipt | None, receipt: Receipt) -> Receipt:
+    """Return ``receipt`` as the one that replaces ``previous``.
+
+    It is the newer one even where a clock went back, and goes on to prove what ``previous`` proves of the same document
+    beyond it: sidecars that are left out by now, or no longer on disk, are still in the mirror.
+    """
+    if previous is None:
+        return receipt
+    at = min(max(receipt.at, math.nextafter(previous.at, math.inf)), sys.float_info.max)
+    before, now = (one.file(document_name(one.id)) for one in (previous, receipt))
+    is_same = before is not None and now is not None and before.xxh3_128 == now.xxh3_128
+    kept = [file for file in previous.files if is_same and receipt.file(file.name) is None]
+    return replace(receipt, at=at, files=(*kept, *receipt.files))
 
 
 def _check(receipt: Receipt) -> None:

@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from mirror.location import parse_location, place_id
 from mirror.loop import run_in_loop
 from mirror.manifest import Manifest
 from mirror.names import document_name, parse_name
-from mirror.receipt import FileReceipt, Receipt, encode_line
+from mirror.receipt import FileReceipt, Receipt, encode_line, following
 from mirror.record import find_kinds, read_state
 from mirror.reliable import ReliableStore
 from mirror.segments import SegmentReader, SegmentWriter, make_writer_id
@@ -73,10 +73,14 @@ class RepairResult:
 def plan_repair(
     verification: Verification,
     directories: Iterable[Path],
-    has_record: Callable[[Path, str], bool],
+    has_file: Callable[[Path, str], bool],
     elsewhere: Manifest | None,
 ) -> RepairPlan:
-    """Decide from findings what to send from where; the first directory that has a record is its source."""
+    """Decide from findings what to send from where.
+
+    A record's source is the one that has the most of its damaged files, of several the first directory; a directory
+    is none without the document. What the source has not is hopeless.
+    """
     places = list(directories)
     damaged: dict[str, list[Finding]] = {}
     for finding in verification.findings:
@@ -85,12 +89,19 @@ def plan_repair(
     steps: list[RepairStep] = []
     hopeless: list[Finding] = []
     for record_id, findings in sorted(damaged.items()):
-        directory = next((place for place in places if has_record(place, record_id)), None)
-        if directory is None and (elsewhere is None or elsewhere.get(record_id) is None):
-            hopeless += findings
-            continue
-        names = tuple(finding.name for finding in findings)
-        steps.append(RepairStep(record_id=record_id, names=names, directory=directory))
+        names = [finding.name for finding in findings]
+        sources: list[tuple[Path | None, tuple[str, ...]]] = [
+            (place, tuple(name for name in names if has_file(place, name)))
+            for place in places
+            if has_file(place, document_name(record_id))
+        ]
+        second = elsewhere.get(record_id) if elsewhere else None
+        if second is not None:
+            sources.append((None, tuple(name for name in names if second.file(name))))
+        directory, found = max(sources, key=lambda source: len(source[1]), default=(None, ()))
+        if found:
+            steps.append(RepairStep(record_id=record_id, names=found, directory=directory))
+        hopeless += [finding for finding in findings if finding.name not in found]
     return RepairPlan(steps=tuple(steps), hopeless=tuple(hopeless), verification=verification)
 
 
@@ -136,7 +147,10 @@ def repair(
             verification = await verifier.run(directories, grace_s=grace_s)
             if source is not None and elsewhere is not None:
                 await elsewhere.read(SegmentReader(source).read())
-            plan = plan_repair(verification, directories, _has_record, elsewhere)
+            excluded = frozenset(settings.exclude)
+            plan = plan_repair(
+                verification, directories, lambda place, name: _has_file(place, name, excluded), elsewhere
+            )
             result = RepairResult(plan=plan)
             if plan.steps and confirm(plan):
                 place = place_id(location, settings.storage_options)
@@ -219,7 +233,7 @@ class _Mender:
             self._copier, directory, step.record_id, kinds=self._kinds[directory], previous=intact
         )
         ledger = self._ledgers[directory]
-        line, mark = ledger.append(copied.receipt)
+        line, mark = ledger.append(following(known, copied.receipt))
         self._segments.add(line, mark, ledger.mark_sent)
         self._result.restored_files += copied.sent_files
         self._result.restored_bytes += copied.sent_bytes
@@ -245,7 +259,7 @@ class _Mender:
             self._result.restored_files += 1
             self._result.restored_bytes += file.size
         receipt = dataclasses.replace(wanted, at=time.time(), writer=self._copier.writer, files=tuple(files))
-        self._segments.add(encode_line(receipt), None, None)
+        self._segments.add(encode_line(following(known, receipt)), None, None)
 
 
 def _without(receipt: Receipt, names: Iterable[str]) -> Receipt:
@@ -253,6 +267,6 @@ def _without(receipt: Receipt, names: Iterable[str]) -> Receipt:
     return dataclasses.replace(receipt, files=tuple(file for file in receipt.files if file.name not in damaged))
 
 
-def _has_record(directory: Path, record_id: str) -> bool:
-    name = document_name(record_id)
-    return parse_name(name) is not None and read_state(directory, name) is not None
+def _has_file(directory: Path, name: str, excluded: Collection[str]) -> bool:
+    parsed = parse_name(name)
+    return parsed is not None and parsed.kind not in excluded and read_state(directory, name) is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from mirror.receipt import (
     decode_line,
     decode_lines,
     encode_line,
+    following,
     newest,
 )
 from tests.mirror.local_records import receipts
@@ -219,3 +222,23 @@ def test_of_two_receipts_of_one_moment_the_later_in_order_wins() -> None:
     """A writer's own order decides where the clock does not."""
     first, second = decode_line(line_of(host="first")), decode_line(line_of(host="second"))
     assert newest([first, second]) == {"tr_a": second}
+
+
+@given(receipts(), st.floats(allow_nan=False, allow_infinity=False))
+def test_a_receipt_that_follows_another_is_the_newer_one(receipt: Receipt, before: float) -> None:
+    """Whatever clocks did in between, and whatever time the other claims, it can be written, read and wins."""
+    previous = replace(receipt, at=before, writer="previous")
+    written = decode_line(encode_line(following(previous, receipt)))
+    assert written.at > previous.at or previous.at == sys.float_info.max
+    assert newest([previous, written]) == {receipt.id: written}
+
+
+def test_a_receipt_goes_on_to_prove_what_is_left_out_by_now() -> None:
+    """Files of the same document that an earlier receipt names stay named; those of another document do not."""
+    document, experts = FileReceipt(name="tr_a.json.zst", size=2, xxh3_128=HASH), "tr_a.experts.zst"
+    later = replace(decode_line(line_of()), files=(document,), excluded=("experts",))
+    previous = replace(later, files=(FileReceipt(name=experts, size=9, xxh3_128="1" * 32), document), excluded=())
+    assert [file.name for file in following(previous, later).files] == [experts, "tr_a.json.zst"]
+    rewritten = replace(later, files=(replace(document, xxh3_128="2" * 32),))
+    assert following(previous, rewritten).files == rewritten.files
+    assert following(None, later) == later

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 
 from mirror import ConfigError, FindingKind, RecordMirror, RepairPlan, Verification, VerifyLevel, repair, verify
+from mirror.config import MirrorConfig
 from mirror.judging import Finding
 from mirror.repair import plan_repair
-from mirror.samples import write_corpus
+from mirror.samples import write_corpus, write_record
 
 EVERYTHING = VerifyLevel(read_back=1.0)
 
@@ -137,3 +140,55 @@ def test_what_could_not_be_checked_is_never_sent() -> None:
     unchecked = Finding(kind=FindingKind.UNCHECKED, name="a.json.zst", record_id="a", detail="")
     plan = plan_repair(Verification(findings=[unchecked]), [Path("/r")], lambda _path, _id: True, None)
     assert (plan.steps, plan.hopeless) == ((), ())
+
+
+def test_a_sidecar_that_no_source_has_stays_a_finding(mirror: Path, records: Path) -> None:
+    """Putting a record's document back does not make its receipt forget the sidecar that is gone."""
+    lost = min(mirror.glob("*.tokens.zst")).name
+    document = f"{lost.removesuffix('.tokens.zst')}.json.zst"
+    for name in (lost, document):
+        (mirror / name).unlink()
+    (records / lost).unlink()
+    for restored in (1, 0):
+        result = repair(mirror, [records], grace_s=0)
+        assert (result.restored_files, [finding.name for finding in result.plan.hopeless]) == (restored, [lost])
+    assert [(finding.kind, finding.name) for finding in verify(mirror, grace_s=0).findings] == [("missing", lost)]
+
+
+def test_the_second_mirror_is_asked_for_what_no_directory_has(mirror: Path, records: Path, tmp_path: Path) -> None:
+    """A record directory that lost the file is no source of it."""
+    second = copy(records, tmp_path / "second")
+    lost = min(mirror.glob("*.tokens.zst")).name
+    (mirror / lost).unlink()
+    (records / lost).unlink()
+    assert repair(mirror, [records], source_url=second, grace_s=0).restored_files == 1
+    assert is_whole(mirror, records)
+
+
+def test_a_kind_that_is_left_out_is_not_restored(mirror: Path, records: Path) -> None:
+    """A repair that leaves it out says so, does nothing twice, and keeps the proof of what is in the mirror already."""
+    document = min(mirror.glob("*.json.zst"))
+    sidecar = document.name.replace(".json.", ".tokens.")
+    without = MirrorConfig(exclude=("tokens",))
+    document.unlink()
+    assert repair(mirror, [records], config=without, grace_s=0).restored_files == 1
+    assert is_whole(mirror)
+    (mirror / sidecar).unlink()
+    for _ in range(2):
+        result = repair(mirror, [records], config=without, grace_s=0)
+        assert (result.plan.steps, [finding.name for finding in result.plan.hopeless]) == ((), [sidecar])
+    assert repair(mirror, [records], grace_s=0).restored_files == 1
+    assert is_whole(mirror, records)
+
+
+def test_a_receipt_from_the_future_is_overcome(mirror: Path, records: Path) -> None:
+    """A clock that went back, or a forged time, keeps no damage in the mirror for ever."""
+    for segment in mirror.glob("_receipts/*/*.jsonl"):
+        lines = [json.loads(line) for line in segment.read_text().splitlines()]
+        segment.write_text("".join(json.dumps({**line, "at": 4e9}) + "\n" for line in lines))
+    sorted(mirror.glob("*.zst"))[3].write_bytes(b"other bytes")
+    shutil.rmtree(records / ".mirror")
+    write_record(records, "tr_00000", profile="tiny", rng=random.Random(9))  # noqa: S311 - no secrets
+    assert repair(mirror, [records], grace_s=0).restored_files > 0
+    assert is_whole(mirror, records)
+    assert repair(mirror, [records], grace_s=0).plan.steps == ()
