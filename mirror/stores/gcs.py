@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import gcsfs
 
 CHUNK_BYTES = 4 << 20
-LIST_FIELDS = "nextPageToken,items(name,size,etag,generation)"
+LIST_FIELDS = "kind,nextPageToken,items(name,size,etag,generation)"
 _REFUSED = 300
 _NEXT_PART = 308  # "Resume Incomplete"
 _NOT_FOUND = 404
@@ -109,6 +109,8 @@ class GcsStore:
                     answer = await self._json("GET", self._bucket_url() + "/o", query)
             except NotFoundError as error:
                 raise StoreRefusedError("list", prefix, f"no such bucket: {error.reason}") from None
+            if "kind" not in answer:  # a gateway's page with status 200 must not pass for an empty bucket
+                raise TryAgainError("list", prefix, "the answer is not a listing")
             page = [self._info(item) for item in answer.get("items", ())]
             yield [info for info in page if info.key > after] if after else page
             if not answer.get("nextPageToken"):

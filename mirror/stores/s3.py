@@ -141,6 +141,10 @@ class S3Store:
             with translating("list", prefix, self._redact):
                 client = await self._open()
                 answer = await client.list_objects_v2(**self._arguments("list_objects_v2", **request))
+            more = answer.get("IsTruncated")
+            if more is None or (more and not answer.get("NextContinuationToken")):
+                # A gateway's page with status 200 must not pass for an empty bucket.
+                raise TryAgainError("list", prefix, "the answer is not a whole listing")
             yield [
                 ObjectInfo(
                     key=item["Key"].removeprefix(self._prefix),
@@ -149,7 +153,7 @@ class S3Store:
                 )
                 for item in answer.get("Contents", ())
             ]
-            if not answer.get("IsTruncated"):
+            if not more:
                 return
             request["ContinuationToken"] = answer["NextContinuationToken"]
 

@@ -501,3 +501,21 @@ def test_a_write_whose_answer_was_lost_is_receipted_as_it_ended(seaweed: Seaweed
 def s3_proxy(seaweed: SeaweedS3) -> Iterator[FaultProxy]:
     with FaultProxy(seaweed.url) as proxy:
         yield proxy
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"<html>please log in</html>", b'<?xml version="1.0"?><Page/>'])
+def test_a_page_that_is_no_listing_is_not_an_empty_mirror(
+    place_and_proxy: tuple[Place, FaultProxy], body: bytes
+) -> None:
+    """A gateway's answer with status 200 is a passing failure: nothing is known of what is there."""
+    place, proxy = place_and_proxy
+
+    async def use(store: Store) -> None:
+        assert await keys_of(store) == []
+        await put(store, KEY, CONTENT)
+        proxy.script(Fault(action=Answer(Reply(status=200, body=body))))
+        with pytest.raises(TryAgainError):
+            await keys_of(store)
+        assert await keys_of(store) == [KEY]
+
+    kind_of(place, via=proxy.url).run(use)
