@@ -122,6 +122,7 @@ class RecordMirror:
 
         Raises:
             OSError: the directory cannot be read.
+            concurrent.futures.CancelledError: another thread closed the mirror meanwhile.
         """
         running = self._running or self._started()
         return running.thread.start(running.engine.look_at(self._directory(record_dir), include)).result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 
 from mirror.allowance import Allowance
@@ -43,7 +44,7 @@ class Running:
         self.thread = LoopThread("record-mirror")
         self._woken = False
         self.engine, self.breaker, self.store = self.thread.start(_assemble(plan, backlog, kinds)).result()
-        self._work = self.thread.start(self.engine.run())
+        self._work = self.thread.start(_begin(self.engine)).result()
 
     def wake(self) -> None:
         """Tell the engine that there is something to do; many calls at once cost one."""
@@ -52,11 +53,11 @@ class Running:
             self.thread.call_soon(self._wake)
 
     def wait_drained(self, timeout_s: float | None, *, late_too: bool) -> bool:
-        """Wait on the calling thread until nothing is pending; False if the time ran out first."""
+        """Wait on the calling thread until nothing is pending; False if the time ran out or ``end`` came first."""
         waiting = self.thread.start(self.engine.drained(late_too=late_too))
         try:
             waiting.result(timeout_s)
-        except TimeoutError:
+        except (TimeoutError, CancelledError):
             waiting.cancel()
             return False
         return True
@@ -73,10 +74,16 @@ class Running:
         self.engine.wake.set()
 
     async def _end(self) -> None:
-        self._work.cancel()
-        await asyncio.wait([asyncio.wrap_future(self._work)])
+        others = asyncio.all_tasks() - {asyncio.current_task()}  # the work, and what other threads are waiting for
+        for task in others:
+            task.cancel()
+        await asyncio.wait({self._work, *others})
         await self.engine.last_flush()
         await self.engine.aclose()
+
+
+async def _begin(engine: Engine) -> asyncio.Task[None]:
+    return asyncio.create_task(engine.run())
 
 
 async def _assemble(plan: Plan, backlog: Backlog, kinds: Kinds) -> tuple[Engine, Breaker, ReliableStore]:
