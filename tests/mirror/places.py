@@ -90,6 +90,19 @@ class S3Place:
             name: client.get_object(Bucket=self.bucket, Key=self._below + name)["Body"].read() for name in self.names()
         }
 
+    def identities(self) -> dict[str, tuple[str, str | None]]:
+        """Return each object's ETag and version (None where none is kept), as botocore lists them."""
+        client = self.server.client()
+        versions = client.list_object_versions(Bucket=self.bucket, Prefix=self._below)["Versions"]
+        return {
+            version["Key"].removeprefix(self._below): (
+                version["ETag"].strip('"'),
+                None if version["VersionId"] == "null" else version["VersionId"],
+            )
+            for version in versions
+            if version["IsLatest"]
+        }
+
     @property
     def _below(self) -> str:
         return _below(self.prefix)
@@ -127,6 +140,11 @@ class GcsPlace:
     def objects(self) -> dict[str, bytes]:
         """Return every object, as the JSON API gives it."""
         return {name: self._get(self._object(_below(self.prefix) + name), alt="media") for name in self.names()}
+
+    def identities(self) -> dict[str, tuple[str, str | None]]:
+        """Return each object's ETag and generation, as the JSON API gives them one by one."""
+        found = {name: json.loads(self._get(self._object(_below(self.prefix) + name))) for name in self.names()}
+        return {name: (item["etag"], item["generation"]) for name, item in found.items()}
 
     def _object(self, name: str) -> str:
         return "/" + urllib.parse.quote(name, safe="")

@@ -10,7 +10,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
 
@@ -283,3 +283,15 @@ def test_a_new_kind_in_a_large_directory_is_not_left_behind(s3_place: S3Place, t
         mirror.submit(records, "tr_second")
         assert mirror.flush(FLUSH_S)
     assert mirrored_files(s3_place) == record_files(records)
+
+
+def test_closing_ends_a_scan_that_waits_for_room(s3_place: S3Place, hanging: FaultProxy, records: Path) -> None:
+    """A thread that has a directory looked through while nothing gets through is let go by a close."""
+    mirror = mirror_to(s3_place, via=hanging.url, queue_size=2)
+    mirror.start()
+    with ThreadPoolExecutor(1) as threads:
+        scan = threads.submit(mirror.scan, records)
+        while mirror.stats()["pending"] < 2:
+            assert not scan.done()
+        assert not mirror.close(0.2)
+        assert isinstance(scan.exception(FLUSH_S), CancelledError)

@@ -11,7 +11,9 @@ import pytest
 import xxhash
 
 from mirror import RecordMirror
+from mirror.receipt import newest
 from mirror.samples import write_corpus, write_litter, write_record
+from mirror.store import WHOLE_BYTES
 from mirror.testing import FakeGcs, FaultProxy, SeaweedS3
 from tests.mirror.places import (
     DirectoryPlace,
@@ -296,3 +298,94 @@ def test_a_touch_copies_nothing(s3_place: S3Place, s3_proxy: FaultProxy, records
         mirror.scan(records)
         assert mirror.flush(FLUSH_S)
         assert s3_proxy.requests == []
+
+
+@pytest.mark.parametrize("kind", ["s3", "s3_versioned", "gcs"])
+def test_receipts_name_the_object_as_the_store_does(
+    request: pytest.FixtureRequest, seaweed: SeaweedS3, tmp_path: Path, kind: str
+) -> None:
+    """ETag and version in a receipt are those that another client is told: nobody has to ask for them again."""
+    records, prefix = tmp_path / "records", f"identity/{uuid.uuid4().hex}"
+    for number in range(3):
+        rewrite(records, f"tr_{number}", number)
+    place: S3Place | GcsPlace
+    if kind == "gcs":
+        fake_gcs: FakeGcs = request.getfixturevalue("fake_gcs")
+        place = GcsPlace(fake_gcs, shared_bucket(fake_gcs, versioned=False), prefix)
+    else:
+        place = S3Place(seaweed, shared_bucket(seaweed, versioned=kind == "s3_versioned"), prefix)
+    for _ in range(2):  # each object has an older version where versions are kept
+        with mirror_to(place) as mirror:
+            for number in range(3):
+                rewrite(records, f"tr_{number}", random.randrange(1_000_000))  # noqa: S311 - sample data
+                mirror.submit(records, f"tr_{number}")
+            assert mirror.flush(FLUSH_S)
+    files = [file for receipt in newest(receipts_in(place)).values() for file in receipt.files]
+    assert {file.name: (file.etag, file.version_id) for file in files} == {
+        name: identity for name, identity in place.identities().items() if "_receipts/" not in name
+    }
+
+
+def test_a_file_too_large_for_one_request_is_mirrored(s3_place: S3Place, s3_proxy: FaultProxy, tmp_path: Path) -> None:
+    """It goes in parts, is hashed as a whole, and is read but not sent when it turns out to be there already."""
+    records = tmp_path / "records"
+    rewrite(records, "tr_1", 1)
+    with (records / "tr_1.experts.zst").open("wb") as file:
+        file.write(b"experts")
+        file.truncate(WHOLE_BYTES + 1_000_000)
+    expected = record_files(records)
+    with mirror_to(s3_place, via=s3_proxy.url, max_bytes_in_flight=1 << 20) as mirror:
+        mirror.submit(records, "tr_1")
+        assert mirror.flush(FLUSH_S)
+        s3_proxy.clear()
+        (records / "tr_1.json.zst").touch()
+        mirror.submit(records, "tr_1")
+        assert mirror.flush(FLUSH_S)
+        assert puts(s3_proxy) == {}
+    assert mirrored_files(s3_place) == expected
+    (receipt,) = newest(receipts_in(s3_place)).values()
+    assert {file.name: file.xxh3_128 for file in receipt.files} == {
+        name: xxhash.xxh3_128_hexdigest(content) for name, content in expected.items()
+    }
+
+
+def test_one_worker_is_enough(place: Place, records: Path) -> None:
+    """The smallest settings that are allowed copy everything, only not as fast."""
+    with mirror_to(place, workers=1, max_bytes_in_flight=1, queue_size=1, attempts=1) as mirror:
+        mirror.scan(records)
+        assert mirror.flush(FLUSH_S)
+    assert mirrored_files(place) == record_files(records)
+
+
+def test_a_directory_that_takes_no_receipts_is_mirrored_all_the_same(
+    s3_place: S3Place, s3_proxy: FaultProxy, records: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where no receipt can be kept beside the records it is said once, and the next start sends them again."""
+    (records / ".mirror").write_text("in the way")
+    for _ in range(2):
+        s3_proxy.clear()
+        caplog.clear()
+        with mirror_to(s3_place, via=s3_proxy.url) as mirror:
+            mirror.scan(records)
+            assert mirror.flush(FLUSH_S)
+        assert puts(s3_proxy).keys() == record_files(records).keys()
+        assert len([line for line in caplog.records if line.levelname == "WARNING"]) == 1
+    assert mirrored_files(s3_place) == record_files(records)
+    assert {receipt.id for receipt in receipts_in(s3_place)} == {
+        name.partition(".")[0] for name in record_files(records)
+    }
+
+
+def test_a_record_that_is_a_link_or_a_pipe_is_never_waited_for(place: Place, records: Path) -> None:
+    """Only regular files are records: whatever else bears such a name is passed by."""
+    os.mkfifo(records / "tr_pipe.json.zst")
+    rewrite(records, "tr_1", 1)
+    (records / "tr_1.experts.zst").symlink_to("/etc/hostname")
+    (records / "tr_link.json.zst").symlink_to(records / "tr_1.json.zst")
+    with mirror_to(place) as mirror:
+        mirror.scan(records)
+        for record_id in ("tr_pipe", "tr_link", "tr_1"):
+            mirror.submit(records, record_id)
+        assert mirror.flush(FLUSH_S)
+    names = {name for name in mirrored_files(place) if name.startswith(("tr_pipe", "tr_link", "tr_1."))}
+    assert names == {"tr_1.tokens.zst", "tr_1.json.zst"}

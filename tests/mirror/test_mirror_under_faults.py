@@ -32,7 +32,16 @@ from mirror.testing import (
     requests_to,
     s3_error,
 )
-from tests.mirror.places import GcsPlace, Place, S3Place, mirror_to, mirrored_files, receipts_in, record_files
+from tests.mirror.places import (
+    DirectoryPlace,
+    GcsPlace,
+    Place,
+    S3Place,
+    mirror_to,
+    mirrored_files,
+    receipts_in,
+    record_files,
+)
 from tests.mirror.store_kinds import shared_bucket
 
 pytestmark = pytest.mark.integration
@@ -218,6 +227,23 @@ def test_an_absent_bucket_is_found_at_the_start_and_copying_begins_once_it_is_th
     said = [line for line in caplog.records if line.levelno >= logging.ERROR]
     assert len(said) == 1
     assert place.bucket in said[0].getMessage()
+    assert mirrored_files(place) == record_files(records)
+
+
+def test_a_directory_that_cannot_be_made_refuses_until_somebody_acts(
+    tmp_path: Path, records: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file in the way of the mirror's directory is reported once; when it is gone copying begins."""
+    (tmp_path / "shared").write_text("not a directory")
+    place = DirectoryPlace(tmp_path / "shared" / "run-7")
+    with mirror_to(place) as mirror:
+        wait_until(lambda: numbers(mirror)["breaker"] == "refused")
+        mirror.scan(records)
+        assert numbers(mirror)["failed"] == 0
+        (tmp_path / "shared").unlink()
+        assert mirror.flush(FLUSH_S)
+        assert numbers(mirror)["mirrored"] == 25
+    assert len([line for line in caplog.records if line.levelno >= logging.ERROR]) == 1
     assert mirrored_files(place) == record_files(records)
 
 
