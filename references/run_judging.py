@@ -49,7 +49,8 @@ def judge_unreceipted(listed: ListedRecord, found: Collection[Finding], *, on_di
         kind = FindingKind.LOST
         detail = "no receipt and no file of it is in the mirror: it is lost, or late"
         detail += f" and still on {listed.where}" if listed.where else ""
-    finding = Finding(kind=kind, name=document_name(listed.record_id), record_id=listed.record_id, detail=detail)
+    name = shown_name(document_name(listed.record_id))
+    finding = Finding(kind=kind, name=name, record_id=listed.record_id, detail=detail)
     return [of_step(finding, listed.phase, listed.step)]
 
 
@@ -72,7 +73,7 @@ def judge_references(
     findings: list[Finding] = []
     for reference in references:
         expected = wanted.pop(reference.uri, None)
-        name = _name(reference)
+        name = shown_name(reference.path.rpartition("/")[2])
         parsed = parse_name(name)
         record_id = parsed.record_id if parsed else ""
         if expected is None and record_id not in without_receipt:
@@ -95,9 +96,9 @@ def _identity(reference: Reference) -> tuple[str, int, str | None]:
     return reference.digest, reference.size_bytes, reference.extra.get("versionID")
 
 
-def _name(reference: Reference) -> str:
-    name = reference.path.rpartition("/")[2]
+def shown_name(name: str) -> str:
+    """Return a plain file name as it is, and what is none in quotes and escaped: it may come from anybody."""
     try:
         return check_name(name)
     except BadNameError:
-        return repr(name)  # it may come from anybody, and goes to terminals
+        return repr(name)

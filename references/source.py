@@ -21,7 +21,7 @@ from references.run_index import PHASES, Phase, StepIndex
 
 AHEAD = 4  # indexes that are read before they are needed
 _REF = re.compile(
-    rf"(?P<entity>[^/:\s]+)/(?P<project>[^/:\s]+)/(?P<name>{ARTIFACT_TYPE}-(?P<phase>{'|'.join(PHASES)})-[A-Za-z0-9_.\-]+)"
+    rf"(?P<entity>(?![.~])[^/:]+)/(?P<project>[^/:]+)/(?P<name>{ARTIFACT_TYPE}-(?P<phase>{'|'.join(PHASES)})-[A-Za-z0-9_.\-]+)"
     r"(?::(?P<alias>[^/:\s]+))?"
 )
 

@@ -15,7 +15,7 @@ from mirror.verify import Verification
 from references.listed import ListedRecord, listed_records
 from references.mirrors import OpenMirror, RefusedMirrorError
 from references.opening import OpenRun
-from references.run_judging import judge_receipted, judge_references, judge_unreceipted, of_step
+from references.run_judging import judge_receipted, judge_references, judge_unreceipted, of_step, shown_name
 from references.selection import Selection
 from references.source import BadStep, LoadedStep, load_steps
 
@@ -121,7 +121,7 @@ class RunVerifier:
         except (RefusedMirrorError, StoreError) as error:
             finding = Finding(
                 kind=FindingKind.UNCHECKED,
-                name=document_name(listed.record_id),
+                name=shown_name(document_name(listed.record_id)),
                 record_id=listed.record_id,
                 detail=f"not checked: {error}",
             )
