@@ -157,21 +157,38 @@ def test_a_store_that_is_down_ends_the_pull_without_a_trace(
     assert not tree(tmp_path / "out")
 
 
+def pull_until_one_hangs(run: SampleRun, proxy: FaultProxy, out: Path) -> subprocess.Popen[bytes]:
+    """Return a process that has pulled nine records and a sidecar of the tenth, and waits for the last document."""
+    proxy.script(Fault(action=Hang(), match=requests_to("GET", "tr_3.json.zst"), times=9))
+    options = json.dumps(run.place.options(via=proxy.url))
+    command = [sys.executable, "-c", PULL, run.place.url, str(out), options]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.DEVNULL)  # noqa: S603 - our own command
+    deadline = time.monotonic() + 60
+    while len(tree(out / "train")) < 2 * 9 + 3:  # nine records, the index, the lock, and the sidecar
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return process
+
+
+def test_an_interrupted_pull_ends_and_leaves_whole_records_alone(
+    run: SampleRun, s3_proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """Ctrl-C does not wait for what hangs; no scratch is left."""
+    process = pull_until_one_hangs(run, s3_proxy, tmp_path / "out")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) != 0
+    assert tree(tmp_path / "out" / "train") == run.pulled(ids=set(TEN) - {"tr_3"})
+    assert not (tmp_path / "out" / "train" / ".pull").exists()
+
+
 def test_a_killed_pull_leaves_whole_records_and_the_next_one_completes_it(
     run: SampleRun, s3_proxy: FaultProxy, tmp_path: Path
 ) -> None:
     """Killed while a document is under way: no record is there in part, and the next pull leaves nothing of it."""
-    s3_proxy.script(Fault(action=Hang(), match=requests_to("GET", "tr_3.json.zst"), times=9))
-    options = json.dumps(run.place.options(via=s3_proxy.url))
     out = tmp_path / "out"
-    command = [sys.executable, "-c", PULL, run.place.url, str(out), options]
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})  # noqa: S603 - our own command
-    deadline = time.monotonic() + 60
-    while len(tree(out / "train")) < 2 * 9 + 3:  # nine records, the index, the lock, and the sidecar of the tenth
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
+    process = pull_until_one_hangs(run, s3_proxy, out)
+    process.kill()
     process.wait(30)
     left = tree(out / "train")
     assert {name: left[name] for name in left if not name.startswith(".pull/")} == run.pulled(ids=set(TEN) - {"tr_3"})
