@@ -330,7 +330,7 @@ class Engine:
             line, mark = directory.ledger.append(copied.receipt)
             self._segments.add(line, mark, directory.ledger.mark_sent)
         self._given_up.pop((job.directory, job.record_id), None)
-        self._kinds.copied(job.directory, job.record_id)
+        self._kinds.copied(job.directory, job.record_id, kinds)
         logger.debug("copied %s: %d files, %d bytes sent", job.record_id, copied.sent_files, copied.sent_bytes)
         return Outcome.MIRRORED
 

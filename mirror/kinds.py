@@ -55,10 +55,11 @@ class Kinds:
         with self._lock:
             self._add(directory, kinds, self._copied.get(directory, ()))
 
-    def copied(self, directory: Path, record_id: str) -> None:
-        """Remember a record that was copied by the kinds known so far."""
+    def copied(self, directory: Path, record_id: str, kinds: Collection[str]) -> None:
+        """Remember a record that was copied with what it had of these kinds."""
         with self._lock:
             self._copied.setdefault(directory, set()).add(record_id)
+            self._note_missed(directory, {record_id}, self.known(directory) - set(kinds))
 
     def unsettled(self) -> list[Path]:
         """Return the directories in which copied records may have kinds that are not known yet."""
@@ -82,15 +83,16 @@ class Kinds:
             copied = self._copied.pop(directory, set())
         kinds = find_kinds(directory)
         with self._lock:
-            self._add(directory, kinds, copied)
+            self._add(directory, kinds, copied | self._copied.get(directory, set()))  # also what was copied meanwhile
             self._look_at[directory] = self._clock() + PAUSE * (self._clock() - began)
 
     def _add(self, directory: Path, kinds: Collection[str], copied: Collection[str]) -> None:
         new = set(kinds) - self.known(directory)
-        if not new:
-            return
         self._seen[directory] = self.known(directory) | new
-        names = ((record_id, sidecar_name(record_id, kind)) for record_id in copied for kind in new)
+        self._note_missed(directory, copied, new)
+
+    def _note_missed(self, directory: Path, copied: Collection[str], new: Collection[str]) -> None:
+        names = ((record_id, sidecar_name(record_id, kind)) for kind in new for record_id in copied)
         missed = {record_id for record_id, name in names if (directory / name).exists()}
         if missed:
             self._missed.setdefault(directory, set()).update(missed)

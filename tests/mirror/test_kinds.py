@@ -1,0 +1,148 @@
+"""Kinds of sidecars nobody knew are noticed without listing a directory for every record."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path, PosixPath
+
+import pytest
+
+from mirror.kinds import PAUSE, Kinds
+from mirror.names import KNOWN_KINDS
+from tests.mirror.fake_clock import FakeClock
+from tests.mirror.local_records import write_files
+
+
+class SlowClock(FakeClock):
+    """A clock that moves on by a second each time it is looked at, so that a listing takes some of them."""
+
+    def __call__(self) -> float:
+        """Return a later moment each time."""
+        self.now += 1.0
+        return self.now
+
+
+def test_the_known_kinds_need_no_look(tmp_path: Path) -> None:
+    """What the format names is looked for in every directory, listed or not."""
+    kinds = Kinds()
+    assert kinds.known(tmp_path) == KNOWN_KINDS
+    assert kinds.is_due(tmp_path)
+    assert kinds.unsettled() == []
+
+
+def test_a_look_learns_new_kinds(tmp_path: Path) -> None:
+    """Whatever sidecar lies there, its kind is known from then on, for that directory."""
+    write_files(tmp_path, "tr_a", brand_new=b"x")
+    kinds = Kinds()
+    assert kinds.look(tmp_path) == KNOWN_KINDS | {"brand_new"}
+    assert kinds.known(tmp_path) == KNOWN_KINDS | {"brand_new"}
+    assert kinds.known(tmp_path / "other") == KNOWN_KINDS
+
+
+def test_listings_take_a_small_share_of_the_time(tmp_path: Path) -> None:
+    """After a listing the next is due after many times as long as it took."""
+    clock = SlowClock()
+    kinds = Kinds(clock=clock)
+    kinds.look(tmp_path)
+    write_files(tmp_path, "tr_a", brand_new=b"x")
+    took = 0
+    while not kinds.is_due(tmp_path):
+        took += 1
+        assert "brand_new" not in kinds.look(tmp_path)
+    assert took >= PAUSE // 3  # each question costs this clock seconds too
+    assert "brand_new" in kinds.look(tmp_path)
+
+
+def test_kinds_seen_by_others_are_known(tmp_path: Path) -> None:
+    """A look for late records tells what it saw."""
+    kinds = Kinds()
+    kinds.learn(tmp_path, {"brand_new"})
+    assert kinds.known(tmp_path) == KNOWN_KINDS | {"brand_new"}
+
+
+def test_what_was_copied_without_a_new_kind_is_named(tmp_path: Path) -> None:
+    """A record that was copied before its sidecar's kind was known is copied again when it is."""
+    clock = FakeClock()
+    kinds = Kinds(clock=clock)
+    kinds.look(tmp_path)
+    write_files(tmp_path, "tr_a", brand_new=b"x")
+    write_files(tmp_path, "tr_b", tokens=b"x")
+    for record_id in ("tr_a", "tr_b"):
+        kinds.copied(tmp_path, record_id, KNOWN_KINDS)
+    assert kinds.unsettled() == [tmp_path]
+    assert kinds.recheck(tmp_path) == {"tr_a"}
+    assert kinds.unsettled() == []
+    assert kinds.recheck(tmp_path) == set()
+
+
+@pytest.mark.parametrize("how", ["look", "learn"])
+def test_a_kind_learned_otherwise_leaves_its_records_to_be_named(tmp_path: Path, how: str) -> None:
+    """Whoever learns a kind first, what was copied without it is found by the next recheck."""
+    clock = FakeClock()
+    kinds = Kinds(clock=clock)
+    kinds.copied(tmp_path, "tr_a", KNOWN_KINDS)
+    write_files(tmp_path, "tr_a", brand_new=b"x")
+    if how == "look":
+        kinds.look(tmp_path)
+    else:
+        kinds.learn(tmp_path, {"brand_new"})
+    assert kinds.unsettled() == [tmp_path]
+    assert kinds.recheck(tmp_path) == {"tr_a"}
+
+
+def test_a_kind_learned_during_a_copy_is_missed_by_that_copy(tmp_path: Path) -> None:
+    """A copy that began before a kind was known ends without it, and is named."""
+    kinds = Kinds()
+    write_files(tmp_path, "tr_a", brand_new=b"x")
+    began_with = kinds.known(tmp_path)
+    kinds.look(tmp_path)
+    kinds.copied(tmp_path, "tr_a", began_with)
+    assert kinds.recheck(tmp_path) == {"tr_a"}
+
+
+class Listed(PosixPath):
+    """A directory that does something while it is being listed."""
+
+    meanwhile: Callable[[], object] = list  # nothing, for paths below it
+
+    def __fspath__(self) -> str:
+        """Be asked for by a listing."""
+        self.meanwhile()
+        return str(self)
+
+
+def test_a_copy_that_ends_during_a_listing_is_named_too(tmp_path: Path) -> None:
+    """What was copied while a directory was listed is compared with what that listing learned."""
+    kinds = Kinds()
+    write_files(tmp_path, "tr_a", brand_new=b"x")
+    directory = Listed(tmp_path)
+    directory.meanwhile = lambda: kinds.copied(tmp_path, "tr_a", KNOWN_KINDS)
+    kinds.look(directory)
+    assert kinds.recheck(tmp_path) == {"tr_a"}
+
+
+def test_a_directory_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    """It is never taken for one without sidecars."""
+    with pytest.raises(FileNotFoundError):
+        Kinds().look(tmp_path / "absent")
+
+
+def test_threads_may_ask_at_once(tmp_path: Path) -> None:
+    """Servers ask where records are while the mirror copies: nobody sees half a set, and nothing is missed."""
+    kinds = Kinds()
+    seen: list[frozenset[str]] = []
+
+    def work(number: int) -> None:
+        write_files(tmp_path, f"tr_{number}", **{f"kind{number}": b"x"})
+        kinds.copied(tmp_path, f"tr_{number}", KNOWN_KINDS)
+        seen.append(kinds.look(tmp_path))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert kinds.recheck(tmp_path) == {f"tr_{number}" for number in range(8)}
+    assert all(found >= KNOWN_KINDS for found in seen)
+    assert kinds.known(tmp_path) == KNOWN_KINDS | {f"kind{number}" for number in range(8)}
