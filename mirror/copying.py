@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import stat
 import time
@@ -14,7 +15,7 @@ import xxhash
 
 from mirror.allowance import Allowance
 from mirror.errors import RecordChangedError, RecordError
-from mirror.names import check_name, parse_name
+from mirror.names import check_name, document_name, parse_name
 from mirror.receipt import FileReceipt, Receipt, following
 from mirror.record import FileState, Record, read_record, read_state
 from mirror.store import PART_BYTES, WHOLE_BYTES, Store, Stored
@@ -67,6 +68,7 @@ async def copy_record(
         StoreError: the store refused or kept failing.
         OSError: a local file cannot be read.
     """
+    check_name(document_name(record_id))
     progress = _Progress({file.name: file for file in previous.files} if previous else {})
     for _ in range(MAX_ROUNDS):
         record = read_record(directory, record_id, kinds)
@@ -82,7 +84,7 @@ async def copy_record(
             names = [*(state.name for state in sidecars), record.document.name]
             receipt = Receipt(
                 id=record_id,
-                at=copier.clock(),
+                at=_later_than(previous, copier.clock()),
                 writer=copier.writer,
                 host=copier.host,
                 path=str(directory / record.document.name),
@@ -95,6 +97,11 @@ async def copy_record(
                 sent_bytes=progress.sent_bytes,
             )
     raise RecordChangedError(f"{record_id} in {directory} is being written again and again: it is copied later")
+
+
+def _later_than(previous: Receipt | None, now: float) -> float:
+    """Return now, or the moment after the previous receipt where a clock went back: the newest receipt wins."""
+    return now if previous is None or now > previous.at else math.nextafter(previous.at, math.inf)
 
 
 def _is_still(record: Record, sidecars: Iterable[FileState]) -> bool:
