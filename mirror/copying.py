@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import stat
 import time
@@ -84,7 +83,7 @@ async def copy_record(
             names = [*(state.name for state in sidecars), record.document.name]
             receipt = Receipt(
                 id=record_id,
-                at=_later_than(previous, copier.clock()),
+                at=copier.clock(),
                 writer=copier.writer,
                 host=copier.host,
                 path=str(directory / record.document.name),
@@ -97,11 +96,6 @@ async def copy_record(
                 sent_bytes=progress.sent_bytes,
             )
     raise RecordChangedError(f"{record_id} in {directory} is being written again and again: it is copied later")
-
-
-def _later_than(previous: Receipt | None, now: float) -> float:
-    """Return now, or the moment after the previous receipt where a clock went back: the newest receipt wins."""
-    return now if previous is None or now > previous.at else math.nextafter(previous.at, math.inf)
 
 
 def _is_still(record: Record, sidecars: Iterable[FileState]) -> bool:
