@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mirror.background import RecordMirror
+from mirror.errors import RecordError
 from mirror.looking import matcher
 from mirror.names import parse_name
 
@@ -137,7 +138,7 @@ class DirectoryWatch:
             self._mirror.scan(self._directory, include=self._include)
         except FileNotFoundError:
             return True  # it has no records
-        except OSError as error:
+        except (OSError, RecordError) as error:
             logger.warning("cannot look for records in %s: %s", self._directory, error)
             return False
         return True

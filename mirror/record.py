@@ -6,6 +6,7 @@ finished. Dot-files, subdirectories, symbolic links and whatever is not a regula
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Collection, Iterator
@@ -57,8 +58,12 @@ def read_state(directory: Path, name: str) -> FileState | None:
     """Return a regular file's state, or None if there is none of that name (links are not followed)."""
     try:
         status = os.lstat(f"{directory}/{name}")
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no file can have such a name
         return None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # a sidecar of a document whose name just fits
+            return None
+        raise
     return FileState.of(name, status) if stat.S_ISREG(status.st_mode) else None
 
 

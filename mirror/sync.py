@@ -128,7 +128,7 @@ def check_directories(record_dirs: Sequence[str], location: Location | None, *, 
         if "://" in text:
             raise ConfigError(f"{text} is a URL where a record directory is expected: `--help` shows the order")
         directory = Path(os.path.abspath(text))  # noqa: PTH100 - Path would not take ".." out
-        if mirror is not None and mirror in {directory, directory.resolve()}:
+        if mirror is not None and mirror.resolve() == directory.resolve():
             raise ConfigError(f"{directory} cannot be its own mirror: name another directory as the mirror")
         if must_exist and not directory.is_dir():
             raise ConfigError(f"the record directory {directory} does not exist")

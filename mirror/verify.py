@@ -30,6 +30,7 @@ from mirror.segments import SegmentReader
 from mirror.store import ObjectInfo
 
 GRACE_S = 4.0  # a record may be in the mirror this long before its receipt is
+_EXPLICABLE = {FindingKind.CHANGED, FindingKind.WRONG_SIZE}  # by such a receipt, where the record was written again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +148,8 @@ class Verifier:
         result = self._result
         await self._manifest.read(self._reader.read())
         await self._compare_all()
-        if (result.findings or self._strays) and grace_s:
-            await asyncio.sleep(grace_s if self._strays else 0)
+        if self._strays or any(finding.kind in _EXPLICABLE for finding in result.findings):
+            await asyncio.sleep(grace_s)
         await self._look_again()
         result.records = len(self._manifest)
         result.findings += self._judge_strays()

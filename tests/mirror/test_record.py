@@ -87,6 +87,19 @@ def test_litter_holds_no_document(tmp_path: Path) -> None:
     assert [entry for entry in iter_entries(tmp_path) if entry.kind is None] == []
 
 
+@pytest.mark.parametrize("name", ["x" * 256, "a\0b", "\ud800", "a" * 5_000])
+def test_a_name_that_no_file_can_have_is_no_file(tmp_path: Path, name: str) -> None:
+    """It is not there, and no error of the file system."""
+    assert read_state(tmp_path, name) is None
+
+
+def test_a_documents_name_may_be_as_long_as_any(tmp_path: Path) -> None:
+    """Where no sidecar's name would fit beside it, it has none."""
+    record_id = "x" * (255 - len(".json.zst"))
+    write_files(tmp_path, record_id)
+    assert [state.name for state in read_record(tmp_path, record_id, KNOWN_KINDS).files] == [f"{record_id}.json.zst"]
+
+
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     """A directory that cannot be read is never taken for an empty one."""
     with pytest.raises(FileNotFoundError):

@@ -15,6 +15,7 @@ from mirror.samples import write_corpus, write_litter
 from mirror.testing.faults import Answer, Fault, FlipReplyBit, requests_to, s3_error
 from mirror.testing.proxy import FaultProxy
 from mirror.testing.servers import SeaweedS3
+from tests.mirror.local_records import write_files
 
 EVERYTHING = VerifyLevel(read_back=1.0)
 
@@ -165,6 +166,25 @@ def test_a_record_that_is_copied_meanwhile_is_no_finding(mirrored: Mirrored) -> 
     found = verify(mirrored.mirror, grace_s=1.5)
     timer.join()
     assert (found.records, found.files, found.findings) == (31, 62, [])
+
+
+def test_a_record_that_is_written_again_meanwhile_is_no_finding(mirrored: Mirrored) -> None:
+    """Its newer files may land before their receipt: what the receipt explains is looked at again first."""
+    rewritten = min(mirrored.records.glob("*.json.zst")).name.removesuffix(".json.zst")
+    write_files(mirrored.records, rewritten, b"a newer document", tokens=b"newer tokens")
+    shutil.copytree(mirrored.mirror / "_receipts", mirrored.mirror.parent / "kept")
+    mirrored.copy()
+    late_receipts = mirrored.mirror.parent / "late"
+    shutil.move(mirrored.mirror / "_receipts", late_receipts)
+    shutil.move(mirrored.mirror.parent / "kept", mirrored.mirror / "_receipts")
+    assert len(mirrored.verify().findings) == 2
+    arrival = threading.Timer(
+        0.3, lambda: shutil.copytree(late_receipts, mirrored.mirror / "_receipts", dirs_exist_ok=True)
+    )
+    arrival.start()
+    found = verify(mirrored.mirror, grace_s=1.5)
+    arrival.join()
+    assert (found.files, found.findings) == (60, [])
 
 
 def test_objects_that_are_no_record_files_are_left_out(mirrored: Mirrored) -> None:
