@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Collection, Mapping
+from concurrent.futures import CancelledError
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
@@ -22,7 +23,7 @@ from mirror.names import document_name
 from mirror.record import RecordGoneError, read_record
 from mirror.running import Plan, Running
 from mirror.stats import MirrorStats
-from mirror.stores.opening import check_protocol
+from mirror.stores.opening import StoreOpener, check_protocol, open_store
 
 logger = logging.getLogger(__name__)
 
@@ -55,13 +56,19 @@ class RecordMirror:
     _directories: dict[str | os.PathLike[str], Path]  # as callers write them -> absolute
 
     def __init__(
-        self, url: str | os.PathLike[str], config: MirrorConfig | None = None, **options: Unpack[MirrorOptions]
+        self,
+        url: str | os.PathLike[str],
+        config: MirrorConfig | None = None,
+        *,
+        open_store: StoreOpener = open_store,
+        **options: Unpack[MirrorOptions],
     ) -> None:
         """Check the settings; nothing is contacted.
 
         Args:
             url: ``s3://bucket/prefix``, ``gs://bucket/prefix``, a directory, or whatever fsspec opens.
             config: settings; or give them one by one.
+            open_store: what makes the store; for tests, which give one of their own.
             options: the fields of ``MirrorConfig``.
 
         Raises:
@@ -75,6 +82,7 @@ class RecordMirror:
             place=place_id(location, self.config.storage_options),
             host=record_host(None, self.config.host),
             config=self.config,
+            open_store=open_store,
         )
         self._running: Running | None = None
         self.begin_anew()
@@ -105,9 +113,10 @@ class RecordMirror:
             Whether it is queued now. If not, it is late: found again on disk and copied then.
         """
         added = self._backlog.submit(self._directory(record_dir), record_id)
-        if added is Added.CLOSED:
+        running = self._running or self._started()
+        if added is Added.CLOSED or running is None:
             return False
-        (self._running or self._started()).wake()
+        running.wake()
         return added is not Added.FULL
 
     def scan(self, record_dir: str | os.PathLike[str], *, include: Collection[str] = ()) -> Looked:
@@ -122,9 +131,11 @@ class RecordMirror:
 
         Raises:
             OSError: the directory cannot be read.
-            concurrent.futures.CancelledError: another thread closed the mirror meanwhile.
+            concurrent.futures.CancelledError: the mirror is closed, or was meanwhile.
         """
         running = self._running or self._started()
+        if running is None:
+            raise CancelledError
         return running.thread.start(running.engine.look_at(self._directory(record_dir), include)).result()
 
     def locate(self, record_dir: str | os.PathLike[str], record_id: str, *, host: str | None = None) -> RecordLocation:
@@ -205,15 +216,16 @@ class RecordMirror:
         given_s = timeout_s if timeout_s is not None else timeout
         with self._starting:
             ending, self._closed = not self._closed, True
-        if ending and self._running is not None:
-            self._backlog.look_now()
-            self._running.wait_drained(
-                self.config.shutdown_timeout_s if given_s is None else max(0.0, given_s), late_too=True
-            )
-            self._running.end()
+        if ending:
+            if self._running is not None:
+                self._backlog.look_now()
+                self._running.wait_drained(
+                    self.config.shutdown_timeout_s if given_s is None else max(0.0, given_s), late_too=True
+                )
+                self._running.end()
             self._backlog.abandon()
             self._say_what_is_left()
-        return not self._backlog.late
+        return not self._backlog.late and not self._backlog.pending
 
     def begin_anew(self) -> None:
         """Begin with empty books and no thread: when made, and in the child of a fork."""
@@ -237,9 +249,10 @@ class RecordMirror:
         """Close."""
         self.close()
 
-    def _started(self, *, probe: bool = False) -> Running:
+    def _started(self, *, probe: bool = False) -> Running | None:
+        """Return what runs, begun if need be; None if the mirror was closed before anything did."""
         with self._starting:
-            if self._running is None:
+            if self._running is None and not self._closed:
                 self._running = Running(self._plan, self._backlog, self._kinds)
                 if probe:
                     self._running.thread.start(self._running.engine.probe())

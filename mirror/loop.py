@@ -59,12 +59,20 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         """Start the thread."""
         self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._is_closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine on the loop; cancelling the future cancels it."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        """Run a coroutine on the loop; cancelling the future cancels it. On a closed loop it is cancelled at once."""
+        with self._lock:
+            if not self._is_closing:
+                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        coroutine.close()
+        never: concurrent.futures.Future[T] = concurrent.futures.Future()
+        never.cancel()
+        return never
 
     def call_soon(self, call: Callable[[], object]) -> None:
         """Call something on the loop, soon; forgotten if the loop has ended."""
@@ -73,6 +81,8 @@ class LoopThread:
 
     def close(self, timeout_s: float) -> None:
         """End the loop and its thread; a thread that does not end in time is left to the interpreter's exit."""
+        with self._lock:
+            self._is_closing = True
         self.call_soon(self._loop.stop)
         self._thread.join(timeout_s)
 

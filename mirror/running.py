@@ -21,7 +21,7 @@ from mirror.reliable import ReliableStore
 from mirror.retry import RetryPolicy
 from mirror.segments import PREFIX as RECEIPTS
 from mirror.segments import make_writer_id
-from mirror.stores.opening import open_store
+from mirror.stores.opening import StoreOpener, open_store
 
 JOIN_S = 5.0  # for the thread to end once it has nothing to do
 
@@ -34,6 +34,7 @@ class Plan:
     place: str  # what the mirror is called beside the records
     host: str  # what receipts say of this node
     config: MirrorConfig
+    open_store: StoreOpener = open_store
 
 
 class Running:
@@ -88,7 +89,7 @@ async def _begin(engine: Engine) -> asyncio.Task[None]:
 
 async def _assemble(plan: Plan, backlog: Backlog, kinds: Kinds) -> tuple[Engine, Breaker, ReliableStore]:
     config = plan.config
-    raw_store = open_store(
+    raw_store = plan.open_store(
         plan.location,
         config.storage_options,
         connections=config.workers,

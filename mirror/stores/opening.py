@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import fsspec
 
@@ -16,6 +17,23 @@ from mirror.stores.local import LocalStore
 from mirror.stores.s3 import S3Store
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure", "adl": "azure"}
+
+
+class StoreOpener(Protocol):
+    """What makes a store for a location, as ``open_store`` does."""
+
+    def __call__(
+        self,
+        location: Location,
+        options: Mapping[str, object],
+        /,
+        *,
+        connections: int,
+        fsync: bool,
+        upload_checksum: str,
+    ) -> Store:
+        """Make the store; nothing is contacted."""
+        ...
 
 
 def check_protocol(location: Location) -> None:
