@@ -1,15 +1,12 @@
-"""Every newest receipt of a mirror, by record and by file, in little memory however many there are.
-
-Kept in a private SQLite file without a name, which the operating system drops with the process.
-"""
+"""Every newest receipt of a mirror, by record and by file, in little memory however many there are."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from mirror.private_index import PrivateIndex
 from mirror.receipt import Receipt, decode_line, encode_line
 
 _BATCH = 500  # rows a statement; SQLite takes 999 parameters everywhere
@@ -33,15 +30,12 @@ class Manifest:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._index = sqlite3.connect("", check_same_thread=False, isolation_level=None)
-        self._index.execute("PRAGMA synchronous=OFF")
-        self._index.execute("PRAGMA journal_mode=OFF")
-        self._index.execute("CREATE TABLE record (id TEXT PRIMARY KEY, at REAL, line BLOB) WITHOUT ROWID")
-        self._index.execute(
+        self._index = PrivateIndex(
+            "CREATE TABLE record (id TEXT PRIMARY KEY, at REAL, line BLOB) WITHOUT ROWID",
             "CREATE TABLE file (name TEXT PRIMARY KEY, id TEXT, size INTEGER, xxh3_128 TEXT, etag TEXT, "
-            "version_id TEXT) WITHOUT ROWID"
+            "version_id TEXT) WITHOUT ROWID",
+            "CREATE INDEX file_of_record ON file (id)",
         )
-        self._index.execute("CREATE INDEX file_of_record ON file (id)")
 
     def add(self, receipts: Iterable[Receipt]) -> None:
         """Take receipts in any order."""
@@ -66,26 +60,26 @@ class Manifest:
 
     def get(self, record_id: str) -> Receipt | None:
         """Return the newest receipt of a record."""
-        row = self._index.execute("SELECT line FROM record WHERE id = ?", (record_id,)).fetchone()
-        return decode_line(row[0]) if row else None
+        rows = self._index.execute("SELECT line FROM record WHERE id = ?", (record_id,))
+        return decode_line(rows[0][0]) if rows else None
 
     def file(self, name: str) -> ExpectedFile | None:
         """Return what is expected under a file name."""
-        row = self._index.execute(f"SELECT {_FILE} FROM file WHERE name = ?", (name,)).fetchone()  # noqa: S608 - a constant
-        return ExpectedFile(*row) if row else None
+        rows = self._index.execute(f"SELECT {_FILE} FROM file WHERE name = ?", (name,))  # noqa: S608 - a constant
+        return ExpectedFile(*rows[0]) if rows else None
 
     def files(self) -> Iterator[ExpectedFile]:
         """Yield every expected file, ascending by the UTF-8 bytes of its name."""
-        rows = self._index.execute(f"SELECT {_FILE} FROM file ORDER BY name")  # noqa: S608 - a constant
+        rows = self._index.iterate(f"SELECT {_FILE} FROM file ORDER BY name")  # noqa: S608 - a constant
         return (ExpectedFile(*row) for row in rows)
 
     def records(self) -> Iterator[Receipt]:
         """Yield the newest receipt of every record, in the order of ids."""
-        return (decode_line(row[0]) for row in self._index.execute("SELECT line FROM record ORDER BY id"))
+        return (decode_line(row[0]) for row in self._index.iterate("SELECT line FROM record ORDER BY id"))
 
     def __len__(self) -> int:
         """Return the number of records."""
-        return int(self._index.execute("SELECT COUNT(*) FROM record").fetchone()[0])
+        return int(self._index.execute("SELECT COUNT(*) FROM record")[0][0])
 
     def close(self) -> None:
         """Let the file go."""
@@ -101,11 +95,11 @@ class Manifest:
         known: dict[str, float] = dict(self._index.execute(query, list(best)))
         newer = [receipt for receipt in best.values() if receipt.at >= known.get(receipt.id, float("-inf"))]
         self._index.execute("BEGIN")
-        self._index.executemany("DELETE FROM file WHERE id = ?", [(r.id,) for r in newer if r.id in known])
-        self._index.executemany(
+        self._index.execute_many("DELETE FROM file WHERE id = ?", [(r.id,) for r in newer if r.id in known])
+        self._index.execute_many(
             "INSERT OR REPLACE INTO record VALUES (?, ?, ?)", [(r.id, r.at, encode_line(r)) for r in newer]
         )
-        self._index.executemany(
+        self._index.execute_many(
             "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?)",
             [(f.name, r.id, f.size, f.xxh3_128, f.etag, f.version_id) for r in newer for f in r.files],
         )

@@ -1,0 +1,64 @@
+"""A private SQLite file without a name, which the operating system drops with the process; a fork leaves it usable.
+
+SQLite has locks of the whole process. A fork while another thread holds one would leave it locked in the child for
+ever, and whatever uses SQLite there would hang. So SQLite works under a lock of ours, for which a fork waits: never
+long, for nothing but SQLite happens under it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+_PAGE = 500  # rows fetched at once
+
+_working = threading.Lock()
+
+
+class PrivateIndex:
+    """Tables on disk, as far as they do not fit into a small cache. Any thread may call."""
+
+    def __init__(self, *statements: str) -> None:
+        """Make the tables by these statements."""
+        with _working:
+            self._connection = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+            for statement in ("PRAGMA synchronous=OFF", "PRAGMA journal_mode=OFF", *statements):
+                self._connection.execute(statement).close()
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return all its rows."""
+        with _working:
+            return self._connection.execute(statement, values).fetchall()
+
+    def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        """Run one statement for each of these rows of values."""
+        values = list(rows)  # made before the lock is taken: making them may take other locks
+        with _working:
+            self._connection.executemany(statement, values).close()
+
+    def iterate(self, query: str) -> Iterator[tuple[Any, ...]]:
+        """Yield a query's rows without holding them all."""
+        with _working:
+            cursor = self._connection.execute(query)
+        try:
+            while True:
+                with _working:
+                    page = cursor.fetchmany(_PAGE)
+                if not page:
+                    return
+                yield from page
+        finally:
+            with _working:
+                cursor.close()
+
+    def close(self) -> None:
+        """Let the file go."""
+        with _working:
+            self._connection.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_working.acquire, after_in_parent=_working.release, after_in_child=_working.release)

@@ -1,0 +1,49 @@
+"""A private table, and what a fork leaves of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+from mirror.private_index import PrivateIndex
+
+
+def test_rows_come_back() -> None:
+    """One statement, many rows, and a query that is followed page by page while others are asked."""
+    index = PrivateIndex("CREATE TABLE number (value INTEGER)")
+    index.execute_many("INSERT INTO number VALUES (?)", ([value] for value in range(1_200)))
+    assert index.execute("SELECT COUNT(*) FROM number WHERE value >= ?", (1_000,)) == [(200,)]
+    seen = []
+    for (value,) in index.iterate("SELECT value FROM number ORDER BY value"):
+        assert index.execute("SELECT value FROM number WHERE value = ?", (value,)) == [(value,)]
+        seen.append(value)
+    assert seen == list(range(1_200))
+    index.close()
+
+
+def test_a_child_forked_while_others_work_can_work_too() -> None:
+    """However busy the parent's threads are at that moment, no lock is left behind in the child."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.is_set():
+            index = PrivateIndex("CREATE TABLE number (value INTEGER)")
+            index.execute_many("INSERT INTO number VALUES (?)", [[value] for value in range(50)])
+            index.close()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(40):
+            child = os.fork()
+            if not child:
+                signal.alarm(20)  # a child that hangs is killed, and seen
+                PrivateIndex("CREATE TABLE number (value INTEGER)").close()
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
