@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import enum
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ class Outcome(enum.Enum):
     MIRRORED = enum.auto()
     FAILED = enum.auto()  # given up until somebody acts or the record is written again
     LATE = enum.auto()  # found again on disk later
+    ELSEWHERE = enum.auto()  # another mirror has copied what a look had found: it leaves the books
 
 
 class Added(enum.Enum):
@@ -42,6 +44,7 @@ class Job:
     record_id: str
     count: int
     since: float  # Unix seconds: when it was first handed over, or written
+    own: bool = True  # handed over here; False: found on disk, where it may be another mirror's
     copying: bool = False
     again: bool = False  # handed over once more while it was being copied
 
@@ -91,6 +94,7 @@ class Backlog:
         self._lock = threading.Lock()
         self._jobs: dict[tuple[Path, str], Job] = {}
         self._waiting: collections.deque[Job] = collections.deque()
+        self._found: list[Job] = []  # in no order; may hold some that were handed over since
         self._late: dict[Path, Late] = {}
         self._late_named = 0
         self._submitted = self._mirrored = self._failed = self._late_count = self._pending = 0
@@ -100,7 +104,7 @@ class Backlog:
         """Take a record that a server hands over; what does not fit is late."""
         with self._lock:
             self._submitted += 1
-            added = Added.CLOSED if self._closed else self._add(directory, record_id, 1, self._clock())
+            added = Added.CLOSED if self._closed else self._add(Job(directory, record_id, 1, self._clock()))
             if added in (Added.FULL, Added.CLOSED):
                 self._note_late(directory, record_id, 1, since=self._clock())
             return added
@@ -111,10 +115,10 @@ class Backlog:
             if (directory, record_id) in self._jobs:
                 return Added.KNOWN
             late = self._late.get(directory)
-            count = (late.ids.get(record_id) or min(1, late.unnamed)) if late else 0
+            count = (late.ids.get(record_id) or min(1, late.unnamed_looked_for)) if late else 0
             if self._abandoned or (self._closed and not count):
                 return Added.CLOSED
-            added = self._add(directory, record_id, count or 1, since)
+            added = self._add(Job(directory, record_id, count or 1, since, own=count > 0))
             if added is Added.QUEUED:
                 if late and count:
                     self._forget_late(late, record_id, count)
@@ -123,13 +127,16 @@ class Backlog:
             return added
 
     def take(self) -> Job | None:
-        """Return the next record to copy; it stays pending until it is settled."""
+        """Return the next record to copy; it stays pending until it is settled.
+
+        What was handed over goes first, in its order. What was found goes when nothing else waits and in any order, so
+        that mirrors that share a directory rarely copy the same at the same time.
+        """
         with self._lock:
-            if not self._waiting:
-                return None
-            job = self._waiting.popleft()
-            job.copying = True
-            job.again = False
+            job = self._waiting.popleft() if self._waiting else self._take_found()
+            if job is not None:
+                job.copying = True
+                job.again = False
             return job
 
     def settle(self, job: Job, outcome: Outcome, *, look_at: float = 0.0) -> bool:
@@ -147,6 +154,8 @@ class Backlog:
                 self._mirrored += job.count
             elif outcome is Outcome.FAILED:
                 self._failed += job.count
+            elif outcome is Outcome.ELSEWHERE:
+                self._submitted -= job.count
             else:
                 self._note_late(job.directory, job.record_id, job.count, since=job.since, look_at=look_at)
             return True
@@ -210,6 +219,7 @@ class Backlog:
                 self._note_late(job.directory, job.record_id, job.count, since=job.since)
             self._jobs.clear()
             self._waiting.clear()
+            self._found.clear()
 
     def counts(self) -> Counts:
         """Return the books as they are now."""
@@ -252,21 +262,32 @@ class Backlog:
             for record_id in late.ids:
                 yield Left(directory, record_id, None)
 
-    def _add(self, directory: Path, record_id: str, count: int, since: float) -> Added:
-        job = self._jobs.get((directory, record_id))
+    def _add(self, new: Job) -> Added:
+        job = self._jobs.get((new.directory, new.record_id))
         if job is not None:
-            if job.copying and not job.again:
+            if job.copying:
                 job.again = True
-            job.count += count
-            self._pending += count
+            elif not job.own:
+                self._waiting.append(job)
+            job.own = True
+            job.count += new.count
+            self._pending += new.count
             return Added.KNOWN
         if len(self._jobs) >= self._size:
             return Added.FULL
-        job = Job(directory, record_id, count, since)
-        self._jobs[directory, record_id] = job
-        self._waiting.append(job)
-        self._pending += count
+        self._jobs[new.directory, new.record_id] = new
+        self._waiting.append(new) if new.own else self._found.append(new)
+        self._pending += new.count
         return Added.QUEUED
+
+    def _take_found(self) -> Job | None:
+        while self._found:
+            index = random.randrange(len(self._found))  # noqa: S311 - no secret
+            self._found[index], self._found[-1] = self._found[-1], self._found[index]
+            job = self._found.pop()
+            if not job.own:
+                return job
+        return None
 
     def _note_late(self, directory: Path, record_id: str, count: int, *, since: float, look_at: float = 0.0) -> None:
         late = self._late.setdefault(directory, Late())

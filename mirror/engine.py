@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from mirror.backlog import Added, Backlog, Job, Left, Outcome
@@ -21,9 +21,10 @@ from mirror.errands import Errands
 from mirror.errors import FileRefusedError, RecordChangedError, RecordError, StoreError, StoreRefusedError
 from mirror.kinds import Kinds
 from mirror.ledger import Ledger
-from mirror.looking import Chunk, Looked, Uncopied, every_id, look, matcher
+from mirror.looking import Chunk, Looked, look, matcher
 from mirror.names import document_name
 from mirror.record import FileState, RecordGoneError, read_state
+from mirror.record_directory import RecordDirectory
 from mirror.reliable import ReliableStore
 from mirror.segments import SegmentWriter
 from mirror.store import Store
@@ -47,16 +48,6 @@ class Totals:
     unchanged: int = 0  # records that a look found to be in the mirror already
     lost: int = 0  # records whose local file was gone before it was copied
     last_error: str | None = None
-
-
-@dataclass(slots=True)
-class _Directory:
-    """A record directory in use."""
-
-    ledger: Ledger
-    ready: asyncio.Future[None]
-    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    wanted: Callable[[str], bool] = every_id  # the ids that looks are for
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +88,7 @@ class Engine:
         self._rescan_s = rescan_s
         self._segments = SegmentWriter(store, copier.writer)
         self._threads = DaemonThreads(4, "record-mirror-disk")
-        self._directories: dict[Path, _Directory] = {}
+        self._directories: dict[Path, RecordDirectory] = {}
         self._given_up: dict[tuple[Path, str], _GivenUp] = {}
         self._copies: set[asyncio.Task[None]] = set()
         self._errands = Errands(self.wake.set)
@@ -200,7 +191,7 @@ class Engine:
                 records += chunk.documents - len(chunk.uncopied)
                 files += chunk.covered_files
                 for record in chunk.uncopied:
-                    if self._is_given_up(path, record.record_id) or self._is_covered(directory, record):
+                    if self._is_done(directory, record.record_id):
                         continue
                     while self._backlog.found(path, record.record_id, record.since) is Added.FULL:
                         self._room.clear()
@@ -215,12 +206,15 @@ class Engine:
             self.wake.set()
         return Looked(records, files)
 
-    def _is_covered(self, directory: _Directory, record: Uncopied) -> bool:
-        """Whether the record was copied since the look saw it."""
-        seen = [(record.record_id, record.document)]
-        return not directory.ledger.uncovered(seen, self._copier.exclude)
+    def _is_done(self, directory: RecordDirectory, record_id: str) -> bool:
+        """Whether nothing is left to do for a record that a look came by a moment ago."""
+        try:
+            is_copied = directory.holds(record_id, self._kinds.known(directory.path), self._copier.exclude)
+        except RecordGoneError:
+            return True
+        return is_copied or self._is_given_up(directory.path, record_id)
 
-    def _settle_unseen(self, path: Path, directory: _Directory, record_id: str) -> None:
+    def _settle_unseen(self, path: Path, directory: RecordDirectory, record_id: str) -> None:
         """Settle a late record that the look did not offer: it is in the mirror, given up, or gone from the disk."""
         if self._is_given_up(path, record_id):
             outcome = Outcome.FAILED
@@ -321,6 +315,11 @@ class Engine:
         kinds = self._kinds.known(job.directory)
         if self._kinds.is_due(job.directory):
             kinds = await self._threads.run(self._kinds.look, job.directory)
+        if not job.own:
+            await directory.read_others(self._threads)
+            if directory.holds(job.record_id, kinds, self._copier.exclude):
+                self.totals.unchanged += 1
+                return Outcome.ELSEWHERE
         previous = directory.ledger.get(job.record_id)
         copied = await copy_record(self._copier, job.directory, job.record_id, kinds=kinds, previous=previous)
         self.totals.sent_files += copied.sent_files
@@ -334,7 +333,7 @@ class Engine:
         logger.debug("copied %s: %d files, %d bytes sent", job.record_id, copied.sent_files, copied.sent_bytes)
         return Outcome.MIRRORED
 
-    async def _directory(self, path: Path) -> _Directory:
+    async def _directory(self, path: Path) -> RecordDirectory:
         """Return a directory's state; its first user also starts a look for what an earlier process left."""
         directory = self._directories.get(path)
         if directory is None:
@@ -343,9 +342,9 @@ class Engine:
         await asyncio.shield(directory.ready)
         return directory
 
-    async def _open(self, path: Path) -> _Directory:
+    async def _open(self, path: Path) -> RecordDirectory:
         ledger = Ledger(path, self._place, self._copier.writer)
-        directory = _Directory(ledger, asyncio.get_running_loop().create_future())
+        directory = RecordDirectory(path, ledger, asyncio.get_running_loop().create_future())
         self._directories[path] = directory
         try:
             await self._read_receipts(directory)
@@ -356,7 +355,7 @@ class Engine:
         directory.ready.set_result(None)
         return directory
 
-    async def _read_receipts(self, directory: _Directory) -> None:
+    async def _read_receipts(self, directory: RecordDirectory) -> None:
         """Read new receipts beside the records, and pass on those of other writers that may not be in the mirror."""
         for line, mark in await self._threads.run(directory.ledger.load):
             self._segments.add(line, mark, directory.ledger.mark_sent)

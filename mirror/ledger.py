@@ -44,6 +44,8 @@ class Ledger:
         self._own = self._folder / f"{writer}.jsonl"
         self._lock = threading.Lock()
         self._read: dict[Path, int] = {}  # bytes of each journal that are indexed
+        self._adopted: dict[Path, int] = {}  # bytes of each journal whose unsent lines were given out
+        self._sizes: dict[Path, int] = {}  # of each journal when it was last read
         self._descriptor: int | None = None
         self._broken = False
         self._index = sqlite3.connect("", check_same_thread=False, isolation_level=None)
@@ -61,17 +63,15 @@ class Ledger:
         Returns:
             The lines of other writers that their journals do not say are in the mirror, each with its mark.
         """
-        unsent: list[tuple[bytes, Mark]] = []
         with self._lock:
-            try:
-                journals = sorted(self._folder.glob("*.jsonl"))
-            except OSError as error:
-                logger.warning("cannot read the receipts in %s: %s", self._folder, error)
-                return []
-            for journal in journals:
-                if journal != self._own:
-                    unsent += self._load(journal)
-        return unsent
+            return [item for journal, size in self._journals() for item in self._load(journal, size, adopt=True)]
+
+    def refresh(self) -> None:
+        """Learn what every writer has appended since the last time; quick where that is nothing."""
+        with self._lock:
+            for journal, size in self._journals():
+                if size != self._sizes.get(journal):
+                    self._load(journal, size, adopt=False)
 
     def get(self, record_id: str) -> Receipt | None:
         """Return the newest receipt of a record."""
@@ -136,9 +136,23 @@ class Ledger:
                 os.close(self._descriptor)
                 self._descriptor = None
 
-    def _load(self, journal: Path) -> list[tuple[bytes, Mark]]:
-        done = self._read.get(journal, 0)
-        sent = _read_sent(journal)
+    def _journals(self) -> list[tuple[Path, int]]:
+        """Return the journals of the other writers, with their sizes."""
+        try:
+            with os.scandir(self._folder) as entries:
+                found = [(self._folder / entry.name, entry.stat().st_size) for entry in entries if _is_journal(entry)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            logger.warning("cannot read the receipts in %s: %s", self._folder, error)
+            return []
+        return sorted(item for item in found if item[0] != self._own)
+
+    def _load(self, journal: Path, size: int, *, adopt: bool) -> list[tuple[bytes, Mark]]:
+        """Index what is new in a journal and, to ``adopt`` them, return the lines that nobody has sent yet."""
+        indexed = self._read.get(journal, 0)
+        sent = _read_sent(journal) if adopt else 0
+        done = max(self._adopted.get(journal, 0), min(sent, indexed)) if adopt else indexed
         unsent: list[tuple[bytes, Mark]] = []
         found: list[tuple[Receipt, bytes]] = []
         try:
@@ -146,15 +160,16 @@ class Ledger:
                 file.seek(done)
                 for line in file:
                     if not line.endswith(b"\n"):
-                        logger.warning("%s ends in a torn line, which is skipped", journal)
+                        if size != self._sizes.get(journal):
+                            logger.warning("%s ends in a torn line, which is skipped", journal)
                         break
                     done += len(line)
-                    try:
-                        found.append((decode_line(line), line))
-                    except ReceiptError as error:
-                        logger.warning("skipped a line of %s: %s", journal, error)
+                    receipt = _decode(journal, line, say=done > indexed)
+                    if receipt is None:
                         continue
-                    if done > sent:
+                    if done > indexed:
+                        found.append((receipt, line))
+                    if adopt and done > sent:
                         unsent.append((line, Mark(journal, done)))
                     if len(found) >= _BATCH:
                         self._insert(found)
@@ -162,7 +177,10 @@ class Ledger:
         except OSError as error:
             logger.warning("cannot read the receipts in %s: %s", journal, error)
         self._insert(found)
-        self._read[journal] = done
+        self._sizes[journal] = size
+        self._read[journal] = max(indexed, done)
+        if adopt:
+            self._adopted[journal] = done
         return unsent
 
     def _insert(self, receipts: Iterable[tuple[Receipt, bytes]]) -> None:
@@ -196,6 +214,19 @@ class Ledger:
                     error,
                 )
             return None
+
+
+def _decode(journal: Path, line: bytes, *, say: bool) -> Receipt | None:
+    try:
+        return decode_line(line)
+    except ReceiptError as error:
+        if say:
+            logger.warning("skipped a line of %s: %s", journal, error)
+        return None
+
+
+def _is_journal(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith(".jsonl")
 
 
 def _sent_file(journal: Path) -> Path:

@@ -1,0 +1,54 @@
+"""A record directory that a mirror works on: its receipts, and what other mirrors add to them meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mirror.ledger import Ledger
+from mirror.looking import every_id
+from mirror.record import read_record
+from mirror.stores.threads import DaemonThreads
+
+FRESH_S = 0.05  # for so long the receipts of others count as just read
+PAUSE = 2  # times as long as reading them took
+
+
+@dataclass(slots=True)
+class RecordDirectory:
+    """Used on one event loop."""
+
+    path: Path
+    ledger: Ledger
+    ready: asyncio.Future[None]  # done when the receipts were read for the first time
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    wanted: Callable[[str], bool] = every_id  # the ids that looks are for
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _read_at: float = float("-inf")  # monotonic; not read again before
+
+    def holds(self, record_id: str, kinds: Collection[str], exclude: Collection[str]) -> bool:
+        """Whether the mirror has a record as it is on disk now, with all its sidecars of these kinds but ``exclude``.
+
+        Raises:
+            RecordGoneError: there is no document.
+            OSError: the directory cannot be read.
+        """
+        receipt = self.ledger.get(record_id)
+        if receipt is None:
+            return False
+        record = read_record(self.path, record_id, set(kinds) - set(exclude))
+        names = {file.name for file in receipt.files}
+        is_covered = not self.ledger.uncovered([(record_id, record.document)], exclude)
+        return is_covered and all(state.name in names for state in record.sidecars)
+
+    async def read_others(self, threads: DaemonThreads) -> None:
+        """Learn what other mirrors have copied, unless that was asked just now."""
+        async with self._reading:
+            began = time.monotonic()
+            if began >= self._read_at:
+                await threads.run(self.ledger.refresh)
+                ended = time.monotonic()
+                self._read_at = ended + max(FRESH_S, PAUSE * (ended - began))
