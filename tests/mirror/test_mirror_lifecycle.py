@@ -295,3 +295,16 @@ def test_closing_ends_a_scan_that_waits_for_room(s3_place: S3Place, hanging: Fau
             assert not scan.done()
         assert not mirror.close(0.2)
         assert isinstance(scan.exception(FLUSH_S), CancelledError)
+
+
+def test_a_kind_that_was_missed_is_found_by_the_next_start(s3_place: S3Place, records: Path) -> None:
+    """A sidecar of an unknown kind that an earlier process did not see is copied by the next look at the directory."""
+    with mirror_to(s3_place) as mirror:
+        mirror.scan(records)
+        assert mirror.flush(FLUSH_S)
+    (records / f"{ids_in(records)[3]}.thoughts.zst").write_bytes(b"a kind of tomorrow")
+    with mirror_to(s3_place) as mirror:
+        mirror.scan(records)
+        assert mirror.flush(FLUSH_S)
+        assert mirror.stats()["files"] == 1
+    assert mirrored_files(s3_place) == record_files(records)

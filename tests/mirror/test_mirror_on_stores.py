@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -248,6 +249,24 @@ def test_two_mirrors_share_a_directory_and_a_place(place: Place, records: Path) 
     receipts = receipts_in(place)
     assert {receipt.id for receipt in receipts} == set(ids)
     assert len({receipt.writer for receipt in receipts}) == 2
+
+
+def test_mirrors_that_find_the_same_share_the_work(s3_place: S3Place, s3_proxy: FaultProxy, tmp_path: Path) -> None:
+    """What an earlier process left is not copied by every server that finds it, nor counted by each."""
+    records = tmp_path / "records"
+    ids = write_corpus(records, profile="tiny", count=400, seed=1)
+    s3_proxy.latency_s = 0.01
+    mirrors = [mirror_to(s3_place, via=s3_proxy.url, workers=4) for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda mirror: mirror.scan(records), mirrors))
+    assert all(mirror.flush(FLUSH_S) for mirror in mirrors)
+    for mirror in mirrors:
+        assert_books_balance(mirror)
+    mirrored = sum(mirror.stats()["mirrored"] for mirror in mirrors)
+    assert all(mirror.close(FLUSH_S) for mirror in mirrors)
+    assert mirrored_files(s3_place) == record_files(records)
+    assert len(ids) <= mirrored <= 2 * len(ids)  # by chance two may copy the same at the same time
+    assert puts(s3_proxy).total() == 2 * mirrored
 
 
 def test_what_one_place_has_says_nothing_about_another(
