@@ -165,6 +165,11 @@ class Engine:
         self._threads.close()
         await self._store.aclose()
 
+    @property
+    def receipts_waiting(self) -> int:
+        """How many receipts are not in the mirror yet; any thread may ask."""
+        return self._segments.waiting
+
     def given_up(self) -> list[Left]:
         """Return the records that are not tried again before they change; any thread may ask."""
         return [Left(path, record_id, known.reason) for (path, record_id), known in list(self._given_up.items())]

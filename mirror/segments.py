@@ -71,9 +71,14 @@ class SegmentWriter:
         return segment_key(self._writer, self._sequence)
 
     @property
+    def waiting(self) -> int:
+        """How many receipts are not in the mirror yet."""
+        return len(self._lines) - self._flushed
+
+    @property
     def is_dirty(self) -> bool:
         """Whether a receipt is not in the mirror yet."""
-        return self._flushed < len(self._lines)
+        return self.waiting > 0
 
     def add(self, line: bytes, mark: Mark | None, sent: Callable[[Mark], None] | None) -> None:
         """Take a receipt's line; ``sent`` is called with its mark once it is in the mirror."""
