@@ -9,7 +9,7 @@ from mirror.exports import export_on_first_use
 if TYPE_CHECKING:
     from mirror.background import RecordLocation, RecordMirror, locate
     from mirror.config import MirrorConfig
-    from mirror.errors import ConfigError, MirrorError, RecordError, StoreError
+    from mirror.errors import ConfigError, EmptyMirrorError, MirrorError, RecordError, StoreError
     from mirror.judging import Finding, FindingKind
     from mirror.repair import RepairPlan, RepairResult, repair
     from mirror.settings import ServerSettings
@@ -20,7 +20,7 @@ export_on_first_use(
     {
         "mirror.background": ["RecordLocation", "RecordMirror", "locate"],
         "mirror.config": ["MirrorConfig"],
-        "mirror.errors": ["ConfigError", "MirrorError", "RecordError", "StoreError"],
+        "mirror.errors": ["ConfigError", "EmptyMirrorError", "MirrorError", "RecordError", "StoreError"],
         "mirror.judging": ["Finding", "FindingKind"],
         "mirror.repair": ["RepairPlan", "RepairResult", "repair"],
         "mirror.settings": ["ServerSettings"],
@@ -30,6 +30,7 @@ export_on_first_use(
 
 __all__ = [
     "ConfigError",
+    "EmptyMirrorError",
     "Finding",
     "FindingKind",
     "MirrorConfig",

@@ -152,10 +152,10 @@ def status(*, url: str, config: MirrorConfig, output: Output) -> int:
     from mirror.status import is_record_directory, read_directory, read_mirror
 
     if is_record_directory(url):
-        return report_directory_status(read_directory(Path(url).absolute()), output)
+        directory = read_directory(Path(url).absolute())
+        if directory.records or directory.places:
+            return report_directory_status(directory, output)
     location = parse_location(url)
-    if location.directory is not None and not location.directory.is_dir():
-        raise ConfigError(f"{location.directory} does not exist")
     return report_mirror_status(read_mirror(url, config), location.shown, output)
 
 

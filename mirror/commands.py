@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from mirror.config import ENV_PREFIX
-from mirror.errors import ConfigError, MirrorError, StoreError
+from mirror.errors import ConfigError, EmptyMirrorError, MirrorError, StoreError
 from mirror.exits import Exit
 from mirror.options import config_file_option, mirror_options, option
 from mirror.output import Output, logging_to_stderr
@@ -45,7 +45,7 @@ def command(
                     return function(output=output, **given)
             except ConfigError as error:
                 return _fail(output, error, Exit.USAGE)
-            except StoreError as error:
+            except (StoreError, EmptyMirrorError) as error:
                 return _fail(output, error, failure)
             except MirrorError as error:
                 return _fail(output, error, Exit.FAILED)

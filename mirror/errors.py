@@ -6,6 +6,7 @@ MirrorError
 │   ├── BadNameError         a file name that the mirror refuses
 │   └── RecordChangedError   it was written again while it was being copied: copy it again
 ├── ReceiptError             a line is not a receipt
+├── EmptyMirrorError         where a mirror should be there is none
 └── StoreError               the store did not do what it was asked
     ├── TryAgainError        passing: the same call may succeed later
     │   ├── ThrottledError   the store asks for fewer requests
@@ -42,6 +43,14 @@ class RecordChangedError(RecordError):
 
 class ReceiptError(MirrorError):
     """A line is not a receipt that this release can read."""
+
+
+class EmptyMirrorError(MirrorError):
+    """Where a mirror should be, nothing speaks of one: there is nothing to check."""
+
+    def __init__(self, url: str) -> None:
+        """Say so; ``url``: the mirror's, without credentials."""
+        super().__init__(f"no mirror at {url}: it has no receipts and no record files; check the URL")
 
 
 class StoreError(MirrorError):

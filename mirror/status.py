@@ -9,14 +9,16 @@ from pathlib import Path
 
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
+from mirror.errors import EmptyMirrorError
 from mirror.ledger import DIRECTORY, Ledger
 from mirror.location import parse_location
 from mirror.looking import look
 from mirror.loop import run_in_loop
 from mirror.manifest import Manifest
-from mirror.names import KNOWN_KINDS
+from mirror.names import KNOWN_KINDS, parse_name
 from mirror.receipt import Receipt
 from mirror.record import find_kinds, iter_entries
+from mirror.reliable import ReliableStore
 from mirror.segments import PREFIX, SegmentReader
 
 
@@ -55,16 +57,20 @@ def read_mirror(url: str | os.PathLike[str], config: MirrorConfig) -> MirrorStat
 
     Raises:
         StoreError: they cannot be read.
+        EmptyMirrorError: there is no mirror.
         ConfigError: a setting is wrong.
     """
 
     async def work() -> MirrorStatus:
-        store = connect(parse_location(url), config)
+        location = parse_location(url)
+        store = connect(location, config)
         manifest = Manifest()
         status = MirrorStatus()
         try:
             await manifest.read(_noting(SegmentReader(store).read(), status))
             status.records = len(manifest)
+            if not status.records and not await _has_record_files(store):
+                raise EmptyMirrorError(location.shown)
             for file in manifest.files():
                 status.files += 1
                 status.size_bytes += file.size_bytes
@@ -108,6 +114,13 @@ def _read_place(directory: Path, place: str, kinds: Collection[str]) -> PlaceSta
         return PlaceStatus(place=place, receipted=ledger.count(), uncopied=uncopied)
     finally:
         ledger.close()
+
+
+async def _has_record_files(store: ReliableStore) -> bool:
+    async for page in store.list_pages():
+        if any("/" not in found.key and parse_name(found.key) for found in page):
+            return True
+    return False
 
 
 async def _noting(receipts: AsyncIterator[Receipt], status: MirrorStatus) -> AsyncIterator[Receipt]:

@@ -19,7 +19,7 @@ import xxhash
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.disk_check import check_directory
-from mirror.errors import BadNameError, NotFoundError, StoreError
+from mirror.errors import BadNameError, EmptyMirrorError, NotFoundError, StoreError
 from mirror.judging import Finding, FindingKind, Pairing, Standing, judge
 from mirror.location import parse_location
 from mirror.loop import run_in_loop
@@ -56,6 +56,7 @@ class Verification:
     present: int = 0  # files whose size and identity are right, and whose hash was not asked for
     intact: int = 0  # files whose hash is right
     foreign: int = 0  # objects that are no record's files
+    is_empty: bool = False  # there are neither receipts nor record files
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -98,6 +99,7 @@ def verify(
 
     Raises:
         StoreError: the store could not be listed, or its receipts not read: nothing is known.
+        EmptyMirrorError: there is no mirror.
         OSError: a record directory cannot be read.
         ConfigError: a setting is wrong.
     """
@@ -105,11 +107,15 @@ def verify(
     directories = [Path(directory).absolute() for directory in record_dirs]
 
     async def work() -> Verification:
-        store = connect(parse_location(url), settings)
+        location = parse_location(url)
+        store = connect(location, settings)
         manifest = Manifest()
         try:
             verifier = Verifier(store, manifest, level or VerifyLevel(), settings.workers, progress)
-            return await verifier.run(directories, grace_s=grace_s)
+            result = await verifier.run(directories, grace_s=grace_s)
+            if result.is_empty:
+                raise EmptyMirrorError(location.shown)
+            return result
         finally:
             manifest.close()
             await store.aclose()
@@ -152,6 +158,7 @@ class Verifier:
             await asyncio.sleep(grace_s)
         await self._look_again()
         result.records = len(self._manifest)
+        result.is_empty = not (result.records or self._strays)
         result.findings += self._judge_strays()
         for directory in directories:
             known = {finding.name for finding in result.findings}

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from mirror.config import MirrorConfig
+from mirror.errors import EmptyMirrorError
 from mirror.loop import run_in_loop
 from mirror.verify import GRACE_S, Progress, Verification, Verifier, VerifyLevel
 from references.mirrors import OpenMirror
@@ -45,6 +46,7 @@ def verify_run(
     Raises:
         SourceError: the steps cannot be listed.
         StoreError: likewise.
+        EmptyMirrorError: the mirror that is given has nothing in it, not even an index of a step.
         OSError: a record directory cannot be read.
         ConfigError: a setting or the source is wrong; of this package or of ``mirror``.
     """
@@ -59,6 +61,10 @@ def verify_run(
                 verifier = Verifier(mirror.store, mirror.manifest, level or VerifyLevel(), settings.workers, progress)
                 return await verifier.run(copied, grace_s=grace_s)
 
-            return await RunVerifier(run, directories, selection or Selection(), look).run()
+            found = await RunVerifier(run, directories, selection or Selection(), look).run()
+            given = run.mirrors.given
+            if given is not None and not found.has_steps and any(mirror.is_empty for mirror in found.mirrors.values()):
+                raise EmptyMirrorError(given.location.shown)
+            return found
 
     return run_in_loop(work())

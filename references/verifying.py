@@ -35,6 +35,7 @@ class RunVerification:
         elsewhere: about other files in the same mirrors, and other records in the directories.
         bad_steps: steps whose index could not be read; of their records nothing is known.
         mirrors: what each mirror as a whole is like, by its URL.
+        has_steps: whether there are steps at all, wanted or not.
     """
 
     steps: int = 0
@@ -47,6 +48,7 @@ class RunVerification:
     elsewhere: list[Finding] = field(default_factory=list)
     bad_steps: list[BadStep] = field(default_factory=list)
     mirrors: dict[str, Verification] = field(default_factory=dict)
+    has_steps: bool = False
 
     @property
     def damage(self) -> int:
@@ -85,6 +87,7 @@ class RunVerifier:
         if self._run.mirrors.given is not None:  # whatever the steps list
             await self._findings(self._run.mirrors.given, "")
         known = await self._run.source.find()
+        result.has_steps = bool(known)
         wanted = [step for step in known if self._selection.wants_step(step.phase, step.step)]
         async with contextlib.aclosing(load_steps(self._run.source, wanted)) as steps:
             async for step in steps:

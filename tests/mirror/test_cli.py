@@ -176,7 +176,6 @@ def test_what_cannot_be_copied_makes_the_run_partial(line: Line, tmp_path: Path)
         (["sync", "--exclude", "json", "{tmp}/records", "{tmp}/mirror"], "which is the document itself"),
         (["sync", "--endpoint-url", "http://x", "{tmp}/records", "{tmp}/mirror"], "--endpoint-url is for s3://"),
         (["watch", "{tmp}/records", "{tmp}/mirror", "--listen", "nonsense"], "--listen takes host:port"),
-        (["status", "{tmp}/nowhere"], "{tmp}/nowhere does not exist"),
         (["verify", "{tmp}/mirror", "{tmp}/nowhere"], "the record directory {tmp}/nowhere does not exist"),
         (["verify", "{tmp}/mirror", "--sample", "120%"], "'120%' is not a share such as 5% or 0.05"),
         (["verify", "{tmp}/mirror", "--download", "--ask-store"], "give one of them"),
@@ -256,6 +255,17 @@ def test_what_the_store_cannot_tell_is_not_checked(line: Line, records: Path, tm
     line("sync", records, tmp_path / "mirror")
     said = line("verify", "--json", "--ask-store", tmp_path / "mirror")
     assert (said.code, said.summary["unchecked"], said.summary["findings"]) == (5, 40, 0)
+
+
+def test_where_there_is_no_mirror_nothing_is_complete(line: Line, records: Path, tmp_path: Path) -> None:
+    """A check of a URL where nothing is could not run, whether or not directories are given: code 5, one sentence."""
+    (tmp_path / "empty").mkdir()
+    for place in ("nowhere", "empty"):
+        for args in (["verify"], ["status"], ["verify", records]):
+            said = line(args[0], tmp_path / place, *args[1:])
+            assert (said.code, said.out) == (5, "")
+            url = f"file://{tmp_path / place}"
+            assert said.err == f"error: no mirror at {url}: it has no receipts and no record files; check the URL\n"
 
 
 def test_quiet_and_complete_says_nothing(line: Line, records: Path, tmp_path: Path) -> None:

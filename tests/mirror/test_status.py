@@ -10,6 +10,7 @@ import pytest
 from mirror import MirrorConfig, RecordMirror
 from mirror.cli import commands
 from mirror.commands import run
+from mirror.errors import EmptyMirrorError
 from mirror.status import DirectoryStatus, MirrorStatus, is_record_directory, read_directory, read_mirror
 from tests.mirror.local_records import write_files
 
@@ -35,8 +36,12 @@ def test_a_mirror_is_described_by_its_newest_receipts(tmp_path: Path) -> None:
     assert status.newest_at is not None
 
 
-def test_an_empty_mirror_has_nothing(tmp_path: Path) -> None:
-    """A mirror without receipts is no error."""
+def test_where_there_is_no_mirror_there_is_no_status(tmp_path: Path) -> None:
+    """A wrong URL is no mirror with nothing in it; record files without receipts are one."""
+    with pytest.raises(EmptyMirrorError, match=r"no mirror at file://.*/m: it has no receipts and no record files"):
+        read_mirror(tmp_path / "m", MirrorConfig())
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "tr_a.json.zst").write_bytes(b"document")
     assert read_mirror(tmp_path / "m", MirrorConfig()) == MirrorStatus()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from mirror import MirrorConfig, VerifyLevel
+from mirror import EmptyMirrorError, MirrorConfig, RecordMirror, VerifyLevel
 from mirror.judging import FindingKind
 from mirror.samples import write_record
 from mirror.testing import SeaweedS3
@@ -78,6 +78,18 @@ def test_a_record_that_is_in_a_given_directory_is_missing_not_lost(run: SampleRu
     assert kinds(verified(run, run.records))["tr_late.json.zst"] is FindingKind.MISSING
 
 
+def test_where_there_is_no_mirror_nothing_is_whole(run: SampleRun, tmp_path: Path) -> None:
+    """A place without receipts, records and steps is an error; steps that lost their records are findings."""
+    with pytest.raises(EmptyMirrorError):
+        verify_run(tmp_path / "nowhere", grace_s=0)
+    for path in tmp_path.glob("mirror/_receipts/*/*"):
+        path.unlink()
+    for name in ("tr_a", "tr_b", "tr_c"):
+        delete_object(run.place, f"{name}.json.zst")
+        delete_object(run.place, f"{name}.tokens.zst")
+    assert set(kinds(verified(run)).values()) == {FindingKind.LOST}
+
+
 def test_damage_is_told_by_step(run: SampleRun) -> None:
     """Deleted, cut short, flipped: each with its kind and the step that lists it."""
     delete_object(run.place, "tr_a.json.zst")
@@ -117,7 +129,10 @@ def test_a_bad_step_is_told(run: SampleRun) -> None:
 
 def test_a_mirror_without_steps_is_only_looked_at_by_step(tmp_path: Path) -> None:
     """There is nothing to find then."""
-    found = verify_run(str(tmp_path), grace_s=0)
+    write_record(tmp_path / "records", "tr_a", profile="tiny", rng=random.Random(1))  # noqa: S311 - sample data
+    with RecordMirror(tmp_path / "mirror") as mirror:
+        mirror.scan(tmp_path / "records")
+    found = verify_run(tmp_path / "mirror", grace_s=0)
     assert (found.steps, found.findings) == (0, [])
 
 
