@@ -8,9 +8,10 @@ from pathlib import Path
 
 import xxhash
 
+from mirror.errors import BadNameError
 from mirror.judging import Finding, FindingKind
 from mirror.manifest import Manifest
-from mirror.names import parse_name
+from mirror.names import check_name, parse_name
 from mirror.receipt import Receipt
 from mirror.record import FileState, RecordGoneError, find_kinds, iter_entries, read_record
 from mirror.stores.threads import DaemonThreads
@@ -31,6 +32,16 @@ async def check_directory(directory: Path, manifest: Manifest) -> AsyncIterator[
         kinds = await threads.run(find_kinds, directory)
         for entry in iter_entries(directory):
             if entry.kind is not None:
+                continue
+            try:
+                check_name(entry.state.name)
+            except BadNameError as error:
+                yield Finding(
+                    kind=FindingKind.MISSING,
+                    name=ascii(entry.state.name)[1:-1],
+                    record_id=ascii(entry.record_id)[1:-1],
+                    detail=f"it is in {directory} and was never copied: {error}",
+                )
                 continue
             try:
                 record = read_record(directory, entry.record_id, kinds)

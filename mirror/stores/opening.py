@@ -8,7 +8,7 @@ from typing import Protocol
 import fsspec
 
 from mirror.errors import ConfigError
-from mirror.location import Location
+from mirror.location import CONTAINER_PROTOCOLS, Location
 from mirror.redact import Redactor
 from mirror.store import Store
 from mirror.stores.gcs import GcsStore
@@ -66,7 +66,9 @@ def open_store(
         ConfigError: nothing installed can open it.
     """
     check_protocol(location)
-    redact = Redactor(options)
+    user_info = location.root.partition("/")[0].rpartition("@")[0]
+    given = [] if location.protocol in CONTAINER_PROTOCOLS else [user_info, user_info.partition(":")[2]]
+    redact = Redactor({"options": options, "credentials": given})  # some libraries name a place without its protocol
     if location.protocol == "file":
         return LocalStore(location, redact=redact, threads=connections, fsync=fsync)
     if location.protocol == "s3":

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from mirror.errors import StoreError
+from mirror.location import parse_location
 from mirror.redact import Redactor, redact_url
+from mirror.stores.opening import open_store
 
 CANARY = "canary0SECRET9value"
 
@@ -14,6 +19,7 @@ CANARY = "canary0SECRET9value"
     [
         f"cannot open sftp://me:{CANARY}@host/dir",
         f"GET https://{CANARY}@host/x failed",
+        f"s3:/key:{CANARY}@bucket/x is no URL",
         f"GET https://host/x?X-Amz-Signature={CANARY} failed",
         f"GET https://host/x?a=1&sig={CANARY}&sv=2 failed",
         f'"https://host/x?token={CANARY}"',
@@ -101,3 +107,20 @@ def test_ordinary_options_are_not_blanked() -> None:
     redact = Redactor(options, {"AWS_REGION": "eu-west-1", "WANDB_API_KEY": "none", "HOME": "/home/me"})
     text = "anon at http://host in eu-west-1, none in /home/me: ab 5"
     assert redact(text) == text
+
+
+def test_what_a_url_gives_a_store_is_blanked_without_the_protocol_too() -> None:
+    """Some libraries name a place by what stands behind ``://``, user info included."""
+    location = parse_location(f"https://me:{CANARY}@127.0.0.1:9/run-7")
+
+    async def use() -> None:
+        store = open_store(location, {}, connections=1, fsync=False, upload_checksum="auto")
+        try:
+            await store.put("tr_a.json.zst", b"{}", "0" * 32)
+        finally:
+            await store.aclose()
+
+    with pytest.raises(StoreError) as refused:
+        asyncio.run(use())
+    assert CANARY not in str(refused.value)
+    assert CANARY not in location.shown

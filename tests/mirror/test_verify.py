@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror import FindingKind, MirrorConfig, RecordMirror, StoreError, Verification, VerifyLevel, verify
+from mirror import FindingKind, MirrorConfig, RecordMirror, StoreError, Verification, VerifyLevel, repair, verify
 from mirror.samples import write_corpus, write_litter
 from mirror.testing.faults import Answer, Fault, FlipReplyBit, requests_to, s3_error
 from mirror.testing.proxy import FaultProxy
@@ -114,6 +114,17 @@ def test_records_on_disk_that_the_mirror_does_not_have(mirrored: Mirrored) -> No
         f"{mirrored.ids[0]}.novel.zst": FindingKind.MISSING_SIDECAR,
         mirrored.document(1).name: FindingKind.CHANGED,
     }
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"new\nline", b"back\\slash"])
+def test_a_record_whose_name_is_refused_is_said_to_be_missing(mirrored: Mirrored, name: bytes) -> None:
+    """Such a name ends neither the check nor a repair, and comes out as plain text."""
+    Path(os.fsdecode(os.fsencode(mirrored.records) + b"/" + name + b".json.zst")).write_bytes(b"{}")
+    (finding,) = mirrored.verify(mirrored.records).findings
+    assert (finding.kind, finding.name) == (FindingKind.MISSING, ascii(os.fsdecode(name))[1:-1] + ".json.zst")
+    assert "rename the file" in finding.detail
+    assert finding.name.isprintable()
+    assert repair(mirrored.mirror, [mirrored.records], grace_s=0).plan.hopeless == (finding,)
 
 
 def test_touched_records_are_as_they_were(mirrored: Mirrored) -> None:
