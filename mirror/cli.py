@@ -30,6 +30,8 @@ def commands() -> None:
     """Copy finished record files to an object store, and prove that they arrived."""
 
 
+dirs_argument = click.argument("dirs", nargs=-1, metavar="DIR...")
+url_argument = click.argument("url")
 include_option = option(
     "--include", multiple=True, type=Name(), metavar="PATTERN", help="Only records whose id matches, e.g. 'tr_a*'."
 )
@@ -39,8 +41,8 @@ ask_store_option = option("--ask-store", is_flag=True, help="Ask the store for t
 
 
 @command(commands, *COPIES, "queue_size", "shutdown_timeout_s")
-@click.argument("dirs", nargs=-1, required=True, metavar="DIR...")
-@click.argument("url")
+@dirs_argument
+@url_argument
 @option("--dry-run", is_flag=True, help="Say what would be copied, and write nothing.")
 @include_option
 @option("--give-up-after", type=Seconds(), default=60, show_default=True, help="End when the store is away so long.")
@@ -68,7 +70,7 @@ def sync(
     from mirror.sync import sync as run_sync
 
     location = parse_location(url)
-    directories = check_directories(dirs, location, must_exist=True)
+    directories = check_directories(named(dirs, url), location, must_exist=True)
     if dry_run:
         return _plan(directories, location, config, include, output)
     limits = Limits(give_up_after_s=give_up_after, max_duration_s=max_duration)
@@ -100,8 +102,8 @@ def _plan(
 
 
 @command(commands, *EVERYTHING)
-@click.argument("dirs", nargs=-1, required=True, metavar="DIR...")
-@click.argument("url")
+@dirs_argument
+@url_argument
 @include_option
 @option("--poll", is_flag=True, help="Look every few seconds instead of waiting for file-system events.")
 @option("--listen", default="127.0.0.1:9119", show_default=True, help="Where /healthz and /metrics are; or 'off'.")
@@ -130,7 +132,7 @@ def watch(
     from mirror.watch import Watch
 
     location = parse_location(url)
-    directories = check_directories(dirs, location, must_exist=False)
+    directories = check_directories(named(dirs, url), location, must_exist=False)
     daemon = Watch(directories, url, config, include=include, poll=poll)
     with Stopping() as stopping, serving(parse_listen(listen), daemon.stats, max_lag_s=max_lag) as server:
         if server is not None:
@@ -150,12 +152,14 @@ def status(*, url: str, config: MirrorConfig, output: Output) -> int:
     from mirror.location import parse_location
     from mirror.reports import report_directory_status, report_mirror_status
     from mirror.status import is_record_directory, read_directory, read_mirror
+    from mirror.sync import check_directories
 
     if is_record_directory(url):
         directory = read_directory(Path(url).absolute())
         if directory.records or directory.places:
             return report_directory_status(directory, output)
     location = parse_location(url)
+    check_directories((), location, must_exist=True)
     return report_mirror_status(read_mirror(url, config), location.shown, output)
 
 
@@ -187,7 +191,7 @@ def verify(
     from mirror.verify import verify as run_verify
 
     location = parse_location(url)
-    directories = check_directories(dirs, location, must_exist=True)
+    directories = check_directories(dirs, location, must_exist=True, url_first=True)
     with make_progress("checked", quiet=output.quiet) as progress:
         result = run_verify(
             url,
@@ -233,7 +237,7 @@ def repair(
     from mirror.sync import check_directories
 
     location = parse_location(url)
-    directories = check_directories(dirs, location, must_exist=True)
+    directories = check_directories(dirs, location, must_exist=True, url_first=True)
     progress = make_progress("checked", quiet=output.quiet)
     applied = not dry_run
 
@@ -256,6 +260,19 @@ def repair(
             progress=lambda so_far: progress.update(tally_of(so_far)),
         )
     return report_repair(result, location.shown, output, applied=applied)
+
+
+def named(dirs: tuple[str, ...], url: str) -> tuple[str, ...]:
+    """Return the record directories of a command that takes the mirror's URL last.
+
+    Raises:
+        ConfigError: only one thing was named.
+    """
+    if dirs:
+        return dirs
+    if "://" in url:
+        raise ConfigError(f"{url} is the mirror's URL, and no record directory is named: put DIR before it")
+    raise ConfigError(f"the mirror's URL is missing: put it behind {url}")
 
 
 def level_of(*, download: bool, sample: float, ask_store: bool) -> VerifyLevel:

@@ -15,8 +15,10 @@ from mirror.backlog import Left
 from mirror.breaker import BreakerState
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
+from mirror.ledger import DIRECTORY as BESIDE_RECORDS
 from mirror.location import Location
 from mirror.progress import Tally
+from mirror.segments import PREFIX as RECEIPTS
 from mirror.stats import MirrorStats
 from mirror.stopping import Stopping
 
@@ -116,13 +118,25 @@ def sync(
     return _sum_up(mirror, work, ended, reason, at_once=at_once)
 
 
-def check_directories(record_dirs: Sequence[str], location: Location | None, *, must_exist: bool) -> list[Path]:
-    """Return the record directories, absolute and each once; ``location``: their mirror's, where one is named.
+def check_directories(
+    record_dirs: Sequence[str], location: Location | None, *, must_exist: bool, url_first: bool = False
+) -> list[Path]:
+    """Return the record directories, absolute and each once.
+
+    Args:
+        record_dirs: as they were given.
+        location: their mirror's, where one is named.
+        must_exist: one that is not there is refused.
+        url_first: the mirror is named before them, and not behind.
 
     Raises:
-        ConfigError: one is a URL, is the mirror itself, or is not there.
+        ConfigError: one is a URL, a file, a mirror, or is not there; or the mirror is a file or a record directory.
     """
+    order = "the record directory comes first, the mirror's URL last"
+    if url_first:
+        order = "the mirror's URL comes first, the record directory last"
     mirror = None if location is None else location.directory
+    _check_mirror(mirror, order)
     found: dict[Path, None] = {}
     for text in record_dirs:
         if "://" in text:
@@ -130,10 +144,23 @@ def check_directories(record_dirs: Sequence[str], location: Location | None, *, 
         directory = Path(os.path.abspath(text))  # noqa: PTH100 - Path would not take ".." out
         if mirror is not None and mirror.resolve() == directory.resolve():
             raise ConfigError(f"{directory} cannot be its own mirror: name another directory as the mirror")
+        if directory.exists() and not directory.is_dir():
+            raise ConfigError(f"{directory} is a file, not a directory: name the directory that holds the records")
         if must_exist and not directory.is_dir():
             raise ConfigError(f"the record directory {directory} does not exist")
+        if (directory / RECEIPTS).is_dir():
+            raise ConfigError(f"{directory} is a mirror (it has {RECEIPTS.rstrip('/')}): {order}")
         found[directory] = None
     return list(found)
+
+
+def _check_mirror(mirror: Path | None, order: str) -> None:
+    if mirror is None:
+        return
+    if mirror.exists() and not mirror.is_dir():
+        raise ConfigError(f"{mirror} is a file, not a directory: name a directory as the mirror")
+    if (mirror / BESIDE_RECORDS).is_dir() and not (mirror / RECEIPTS).is_dir():
+        raise ConfigError(f"{mirror} is a record directory (it has {BESIDE_RECORDS}): {order}")
 
 
 @dataclass

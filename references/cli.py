@@ -205,7 +205,7 @@ def verify(
         with make_progress("checked", quiet=output.quiet) as progress:
             found = verify_run(
                 source,
-                check_directories(dirs, location, must_exist=True),
+                check_directories(dirs, location, must_exist=True, url_first=True),
                 selection=selection,
                 config=config,
                 allow_protocols=allow_protocols,

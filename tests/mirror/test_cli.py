@@ -172,7 +172,12 @@ def test_what_cannot_be_copied_makes_the_run_partial(line: Line, tmp_path: Path)
         (["sync", "s3://user:secret@b/x", "{tmp}/records"], "s3://***@b/x is a URL where a record directory"),
         (["sync", "{tmp}/records", "nonsense://x"], "no store is known for nonsense://"),
         (["sync", "--dry-run", "{tmp}/records", "nonsense://x"], "no store is known for nonsense://"),
-        (["sync", "{tmp}/records"], "Missing argument"),
+        (["sync", "{tmp}/records"], "the mirror's URL is missing: put it behind {tmp}/records"),
+        (["watch", "s3://b/x"], "no record directory is named: put DIR before it"),
+        (["sync", "{tmp}/records", "{tmp}/a-file"], "{tmp}/a-file is a file, not a directory"),
+        (["watch", "{tmp}/a-file", "{tmp}/mirror"], "{tmp}/a-file is a file, not a directory"),
+        (["verify", "{tmp}/a-file"], "{tmp}/a-file is a file, not a directory"),
+        (["status", "{tmp}/a-file"], "{tmp}/a-file is a file, not a directory"),
         (["sync", "--exclude", "json", "{tmp}/records", "{tmp}/mirror"], "which is the document itself"),
         (["sync", "--endpoint-url", "http://x", "{tmp}/records", "{tmp}/mirror"], "--endpoint-url is for s3://"),
         (["watch", "{tmp}/records", "{tmp}/mirror", "--listen", "nonsense"], "--listen takes host:port"),
@@ -189,6 +194,7 @@ def test_a_mistake_of_the_user_is_one_sentence(
 ) -> None:
     """It ends with code 2 and says what to do instead; with --json also as an error line before a summary."""
     assert records.is_dir()
+    (tmp_path / "a-file").touch()
     filled = [arg.format(tmp=tmp_path) for arg in args]
     said = line(*filled)
     assert said.code == 2
@@ -201,6 +207,26 @@ def test_a_mistake_of_the_user_is_one_sentence(
         assert [found["type"] for found in as_json.lines] == ["error", "summary"]
         assert as_json.summary["exit_code"] == 2
     assert not (tmp_path / "mirror").exists()
+
+
+def test_swapped_arguments_are_noticed(line: Line, records: Path, tmp_path: Path) -> None:
+    """A mirror is no record directory and the other way round; the sentence says which comes first, nothing changes."""
+    mirror = tmp_path / "mirror"
+    line("sync", records, mirror)
+    before = tree(tmp_path)
+    last, first = "the record directory comes first, the mirror's URL last", "the mirror's URL comes first"
+    cases: list[tuple[tuple[str | Path, ...], str, str]] = [
+        (("sync", mirror, records), f"{records} is a record directory (it has .mirror)", last),
+        (("watch", mirror, tmp_path / "other"), f"{mirror} is a mirror (it has _receipts)", last),
+        (("verify", records, mirror), f"{records} is a record directory (it has .mirror)", first),
+        (("verify", "s3://b/x", mirror), f"{mirror} is a mirror (it has _receipts)", first),
+        (("repair", records, mirror), f"{records} is a record directory (it has .mirror)", first),
+    ]
+    for args, is_what, order in cases:
+        said = line(*args)
+        assert said.code == 2
+        assert said.err.startswith(f"error: {is_what}: {order}")
+    assert tree(tmp_path) == before
 
 
 def test_the_summary_of_verify_and_repair(line: Line, records: Path, tmp_path: Path) -> None:
