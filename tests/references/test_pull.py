@@ -131,6 +131,28 @@ def test_a_record_that_is_not_what_its_receipt_says_does_not_come(
     assert tree(tmp_path / "out" / "train") == local_run.pulled(ids=set(TEN) - {"tr_3"})
 
 
+def test_what_is_no_use_is_not_kept_until_the_end(local_run: SampleRun, tmp_path: Path) -> None:
+    """Each record's scratch files are gone when it is done with, however it ended: they may be large."""
+    local_run.step(1, TEN)
+    put_object(local_run.place, "tr_3.json.zst", b"damaged")
+    scratch = tmp_path / "out" / "train" / ".pull"
+    parts: list[int] = []
+    config = MirrorConfig(workers=1)
+    watch = lambda _summary: parts.append(len(list(scratch.glob("*.part"))))  # noqa: E731 - one expression
+    pull(local_run.place.url, tmp_path / "out", config=config, progress=watch)
+    assert set(parts) == {0}
+
+
+def test_large_files_come_chunk_by_chunk(local_run: SampleRun, tmp_path: Path) -> None:
+    """In their order, to the last byte."""
+    rng = random.Random(4)  # noqa: S311 - sample data
+    local_run.records.mkdir()
+    (local_run.records / "tr_a.experts.zst").write_bytes(rng.randbytes((9 << 20) + 7))
+    local_run.step(1, ["tr_a"])
+    assert pulled(local_run, tmp_path / "out").is_complete
+    assert tree(tmp_path / "out" / "train") == local_run.pulled()
+
+
 def test_a_damaged_copy_leaves_what_was_here(local_run: SampleRun, tmp_path: Path) -> None:
     """A record that was pulled and is then written again and damaged in the mirror stays as it was pulled."""
     local_run.step(1, ["tr_a"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from mirror import EmptyMirrorError, MirrorConfig, RecordMirror, VerifyLevel
+from mirror import EmptyMirrorError, MirrorConfig, RecordMirror, Verification, VerifyLevel
 from mirror.judging import FindingKind
 from mirror.samples import write_record
 from mirror.testing import SeaweedS3
@@ -102,7 +102,21 @@ def test_damage_is_told_by_step(run: SampleRun) -> None:
         "tr_b.tokens.zst": FindingKind.WRONG_SIZE,
         "tr_c.json.zst": FindingKind.CHANGED,
     }
-    assert ["step 1" in f.detail for f in found.findings] == [True, True, False]
+    assert ["step 1" in finding.detail for finding in found.findings] == [True, True, False]
+    assert found.elsewhere == []
+
+
+def test_what_lands_while_we_look_is_not_lost(run: SampleRun) -> None:
+    """The receipts are read once more before anything is called lost."""
+    add_row(run, 2, "tr_late")
+    write_record(run.records, "tr_late", profile="tiny", rng=random.Random(1))  # noqa: S311 - sample data
+
+    def land(_so_far: Verification) -> None:
+        with mirror_to(run.place) as mirror:
+            mirror.submit(run.records, "tr_late")
+
+    found = verified(run, progress=land)
+    assert (found.findings, found.files) == ([], 8)
 
 
 def test_files_without_a_receipt_are_told(run: SampleRun) -> None:
@@ -173,6 +187,21 @@ def test_files_that_landed_after_the_step_was_logged_are_counted(wandb_run: wand
     log_step(wandb_run, run.steps["train", 1], {}, name=name)
     found = verify_run(artifact_path(wandb_run, name), allow_protocols=["file"], grace_s=0)
     assert (found.references, found.not_referenced, found.findings) == (0, 4, [])
+
+
+@pytest.mark.integration
+def test_an_artifacts_records_may_be_in_a_given_directory(wandb_run: wandb.Run, run: SampleRun) -> None:
+    """What the directory has is missing in the mirror, and what it has besides is no business of the run's."""
+    name = artifact_name("train", run.name)
+    add_row(run, 1, "tr_late")
+    add_row(run, 1, "tr_gone")
+    log_step(wandb_run, run.steps["train", 1], run.receipts(), name=name)
+    rng = random.Random(1)  # noqa: S311 - sample data
+    for record_id in ("tr_late", "tr_other"):
+        write_record(run.records, record_id, profile="tiny", rng=rng)
+    found = verify_run(artifact_path(wandb_run, name), [run.records], allow_protocols=["file"], grace_s=0)
+    assert kinds(found) == {"tr_late.json.zst": FindingKind.MISSING, "tr_gone.json.zst": FindingKind.LOST}
+    assert found.elsewhere == []
 
 
 @pytest.mark.integration
