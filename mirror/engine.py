@@ -24,7 +24,7 @@ from mirror.ledger import Ledger
 from mirror.looking import Chunk, Looked, look, matcher
 from mirror.names import document_name
 from mirror.record import FileState, RecordGoneError, read_state
-from mirror.record_directory import RecordDirectory
+from mirror.record_directory import RecordDirectory, refuse_the_mirror
 from mirror.reliable import ReliableStore
 from mirror.segments import SegmentWriter
 from mirror.store import Store
@@ -71,6 +71,7 @@ class Engine:
         backlog: Backlog,
         kinds: Kinds,
         place: str,
+        mirror_directory: Path | None,
         workers: int,
         rescan_s: float,
     ) -> None:
@@ -84,6 +85,7 @@ class Engine:
         self._backlog = backlog
         self._kinds = kinds
         self._place = place
+        self._mirror_directory = mirror_directory
         self._workers = workers
         self._rescan_s = rescan_s
         self._segments = SegmentWriter(store, copier.writer)
@@ -181,6 +183,7 @@ class Engine:
 
         Raises:
             OSError: the directory cannot be read.
+            RecordError: it is the mirror itself.
         """
         directory = self._directories.get(path) or await self._open(path)
         await asyncio.shield(directory.ready)
@@ -289,7 +292,7 @@ class Engine:
         try:
             self._backlog.postpone(path, time.time() + self._rescan_s)
             await self.look_at(path)
-        except OSError as error:
+        except (OSError, RecordError) as error:
             logger.warning("cannot look for late records in %s: %s", path, error)
 
     async def _copy(self, job: Job) -> None:
@@ -352,10 +355,15 @@ class Engine:
         directory = RecordDirectory(path, ledger, asyncio.get_running_loop().create_future())
         self._directories[path] = directory
         try:
+            await self._threads.run(refuse_the_mirror, path, self._mirror_directory)
             await self._read_receipts(directory)
-        except BaseException:
+        except BaseException as error:
             del self._directories[path]
-            directory.ready.cancel()
+            if isinstance(error, RecordError):  # for all that wait for the directory
+                directory.ready.set_exception(error)
+                directory.ready.exception()
+            else:
+                directory.ready.cancel()
             raise
         directory.ready.set_result(None)
         return directory

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sqlite3
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from mirror.errors import ReceiptError
 from mirror.names import document_name
+from mirror.private_index import PrivateIndex
 from mirror.receipt import Receipt, decode_line, encode_line
 from mirror.record import FileState
 
@@ -48,14 +48,11 @@ class Ledger:
         self._sizes: dict[Path, int] = {}  # of each journal when it was last read
         self._descriptor: int | None = None
         self._broken = False
-        self._index = sqlite3.connect("", check_same_thread=False, isolation_level=None)
-        self._index.execute("PRAGMA synchronous=OFF")
-        self._index.execute("PRAGMA journal_mode=OFF")
-        self._index.execute(
+        self._index = PrivateIndex(
             "CREATE TABLE receipt (id BLOB PRIMARY KEY, at REAL, state TEXT, excluded TEXT, files INTEGER, line BLOB) "
-            "WITHOUT ROWID"
+            "WITHOUT ROWID",
+            "BEGIN",  # never committed: it goes with the process, and each insert is the cheaper
         )
-        self._index.execute("BEGIN")  # never committed: it goes with the process, and each insert is the cheaper
 
     def load(self) -> list[tuple[bytes, Mark]]:
         """Read what every writer has appended since the last time.
@@ -76,8 +73,8 @@ class Ledger:
     def get(self, record_id: str) -> Receipt | None:
         """Return the newest receipt of a record."""
         with self._lock:
-            row = self._index.execute("SELECT line FROM receipt WHERE id = ?", (_key(record_id),)).fetchone()
-        return decode_line(row[0]) if row else None
+            rows = self._index.execute("SELECT line FROM receipt WHERE id = ?", (_key(record_id),))
+        return decode_line(rows[0][0]) if rows else None
 
     def uncovered(self, documents: Sequence[tuple[str, FileState]], exclude: Collection[str]) -> list[str]:
         """Return the ids of which no receipt covers this very document without leaving out more than ``exclude``."""
@@ -102,7 +99,7 @@ class Ledger:
             for start in range(0, len(ids), _BATCH):
                 batch = [_key(record_id) for record_id in ids[start : start + _BATCH]]
                 query = f"SELECT SUM(files) FROM receipt WHERE id IN ({','.join('?' * len(batch))})"  # noqa: S608 - question marks only
-                total += self._index.execute(query, batch).fetchone()[0] or 0
+                total += self._index.execute(query, batch)[0][0] or 0
         return total
 
     def append(self, receipt: Receipt) -> tuple[bytes, Mark | None]:
@@ -126,7 +123,7 @@ class Ledger:
     def count(self) -> int:
         """Return how many records are known to be in the mirror."""
         with self._lock:
-            return int(self._index.execute("SELECT COUNT(*) FROM receipt").fetchone()[0])
+            return int(self._index.execute("SELECT COUNT(*) FROM receipt")[0][0])
 
     def close(self) -> None:
         """Let the files go."""
@@ -188,7 +185,7 @@ class Ledger:
             (_key(receipt.id), receipt.at, _state_in(receipt), "/".join(receipt.excluded), len(receipt.files), line)
             for receipt, line in receipts
         ]
-        self._index.executemany(
+        self._index.execute_many(
             "INSERT INTO receipt VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at, "
             "state = excluded.state, excluded = excluded.excluded, files = excluded.files, line = excluded.line "
             "WHERE excluded.at >= receipt.at",
@@ -198,7 +195,8 @@ class Ledger:
     def _write(self, line: bytes) -> Mark | None:
         try:
             if self._descriptor is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
+                self._folder.parent.mkdir(exist_ok=True)  # never the record directory: it may not be mounted now
+                self._folder.mkdir(exist_ok=True)
                 self._descriptor = os.open(self._own, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             start = os.lseek(self._descriptor, 0, os.SEEK_END)
             if os.write(self._descriptor, line) != len(line):
@@ -226,7 +224,7 @@ def _decode(journal: Path, line: bytes, *, say: bool) -> Receipt | None:
 
 
 def _is_journal(entry: os.DirEntry[str]) -> bool:
-    return entry.name.endswith(".jsonl")
+    return entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False)  # a pipe would be waited for
 
 
 def _sent_file(journal: Path) -> Path:
@@ -242,7 +240,7 @@ def _read_sent(journal: Path) -> int:
 
 
 def _key(record_id: str) -> bytes:
-    return record_id.encode(errors="surrogateescape")  # a name on disk need not be valid UTF-8
+    return record_id.encode(errors="surrogatepass")  # a name on disk need not be valid UTF-8
 
 
 def _state_of(state: FileState) -> str:

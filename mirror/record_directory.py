@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mirror.errors import RecordError
 from mirror.ledger import Ledger
 from mirror.looking import every_id
 from mirror.record import read_record
@@ -52,3 +54,14 @@ class RecordDirectory:
                 await threads.run(self.ledger.refresh)
                 ended = time.monotonic()
                 self._read_at = ended + max(FRESH_S, PAUSE * (ended - began))
+
+
+def refuse_the_mirror(directory: Path, mirror_directory: Path | None) -> None:
+    """Let no receipt say that there is a second copy where there is only one.
+
+    Raises:
+        RecordError: the directory is the mirror itself, perhaps by another name.
+    """
+    with contextlib.suppress(OSError):  # one of them is not there
+        if mirror_directory is not None and directory.samefile(mirror_directory):
+            raise RecordError(f"{directory} cannot be its own mirror: nothing would be copied; name another directory")

@@ -116,6 +116,7 @@ async def _assemble(plan: Plan, backlog: Backlog, kinds: Kinds) -> tuple[Engine,
         backlog=backlog,
         kinds=kinds,
         place=plan.place,
+        mirror_directory=plan.location.directory,
         workers=config.workers,
         rescan_s=config.rescan_s,
     )
