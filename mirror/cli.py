@@ -62,6 +62,7 @@ def sync(
 
     Every finished record of the DIRs that the mirror at URL does not have yet is copied.
     """
+    from mirror.excluding import find_slips
     from mirror.location import parse_location
     from mirror.progress import make_progress
     from mirror.reports import report_sync
@@ -71,6 +72,8 @@ def sync(
 
     location = parse_location(url)
     directories = check_directories(named(dirs, url), location, must_exist=True)
+    for slip in find_slips(config.exclude, directories):
+        output.remark(slip)
     if dry_run:
         return _plan(directories, location, config, include, output)
     limits = Limits(give_up_after_s=give_up_after, max_duration_s=max_duration)
@@ -124,6 +127,7 @@ def watch(
     Runs beside servers that do not embed the library: every finished record of the DIRs goes to the mirror at URL.
     SIGTERM or SIGINT copies what is left and ends; a second SIGINT ends at once.
     """
+    from mirror.excluding import find_slips
     from mirror.health import parse_listen, serving
     from mirror.location import parse_location
     from mirror.reports import report_watch
@@ -133,6 +137,8 @@ def watch(
 
     location = parse_location(url)
     directories = check_directories(named(dirs, url), location, must_exist=False)
+    for slip in find_slips(config.exclude, directories):
+        output.remark(slip)
     daemon = Watch(directories, url, config, include=include, poll=poll)
     with Stopping() as stopping, serving(parse_listen(listen), daemon.stats, max_lag_s=max_lag) as server:
         if server is not None:

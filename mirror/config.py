@@ -6,6 +6,7 @@ import difflib
 import json
 import math
 import os
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
@@ -23,6 +24,7 @@ ALIASES = {
     "rescan": "rescan_s",
 }
 CHECKSUMS = ("auto", "xxh3_128", "md5")
+_KIND = re.compile(r"[^\s.,;/\\\x00-\x1f\x7f-\x9f]+")
 
 
 class MirrorOptions(TypedDict, total=False):
@@ -191,7 +193,7 @@ def _kinds(value: object) -> tuple[str, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Collection):
         raise ConfigError(f"exclude must be a list of sidecar kinds such as ['experts'], not {value!r}")
     for kind in value:
-        if not isinstance(kind, str) or not kind or "." in kind or "/" in kind:
+        if not isinstance(kind, str) or not _KIND.fullmatch(kind):
             raise ConfigError(f"exclude must list sidecar kinds such as 'experts', not {kind!r}")
         if kind == "json":
             raise ConfigError("exclude lists 'json', which is the document itself: it is always copied")

@@ -29,7 +29,7 @@ _STRENGTH = (ParameterSource.DEFAULT_MAP, ParameterSource.ENVIRONMENT, Parameter
 
 # What settings are called on a command line, and what they do there.
 _FLAGS: Mapping[str, tuple[str, str]] = {
-    "exclude": ("--exclude", "Leave sidecars of this kind out, e.g. experts."),
+    "exclude": ("--exclude", "Leave sidecars of these kinds out, e.g. experts,tokens."),
     "workers": ("--workers", "Requests under way at most."),
     "max_bytes_in_flight": ("--max-bytes-in-flight", "Bytes of file contents held in memory at most."),
     "queue_size": ("--queue-size", "Records waiting in memory at most; more wait on disk."),
@@ -214,7 +214,7 @@ def _take_config(ctx: click.Context, fields: tuple[str, ...], given: dict[str, A
             given["attempts"] = retries + 1
     values = {name: value for name in fields if (value := given.pop(name)) not in {None, ()}}
     if "exclude" in values:
-        values["exclude"] = [kind for kinds in values["exclude"] for kind in kinds.split(",")]
+        values["exclude"] = [kind for kinds in values["exclude"] for kind in _listed(kinds)]
     storage: dict[str, object] = dict(ctx.meta.get(_STORAGE, {}))
     variable = ENV_PREFIX + _STORAGE.upper()
     if variable in os.environ:
@@ -226,6 +226,10 @@ def _take_config(ctx: click.Context, fields: tuple[str, ...], given: dict[str, A
     if endpoint_url is not None:
         storage = with_endpoint(storage, endpoint_url, given.get("url"))
     return MirrorConfig.from_mapping(values, storage_options=storage)
+
+
+def _listed(text: str) -> list[str]:
+    return [stripped for part in text.split(",") if (stripped := part.strip())]
 
 
 def _strength(ctx: click.Context, name: str) -> int:
@@ -244,7 +248,7 @@ def _read_file(ctx: click.Context, _parameter: click.Parameter, path: str | None
         plain = name.replace("-", "_")
         field = ALIASES.get(plain, plain)
         if field in settings:
-            mirror_values[field] = value
+            mirror_values[field] = _listed(value) if field == "exclude" and isinstance(value, str) else value
         elif plain in known:
             listed = known[plain].multiple and isinstance(value, str)
             values[str(known[plain].name)] = [value] if listed else value

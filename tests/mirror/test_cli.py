@@ -138,6 +138,15 @@ def test_exclude_leaves_a_kind_out(line: Line, tmp_path: Path) -> None:
     assert not (tmp_path / "mirror" / "tr_a.experts.zst").exists()
 
 
+def test_a_kind_that_no_record_has_is_remarked(line: Line, tmp_path: Path) -> None:
+    """Where the records have one of nearly that name: a slip would copy what was to be left out."""
+    write_files(tmp_path / "records", "tr_a", tokens=b"t", experts=b"e")
+    said = line("sync", "--exclude", "expert", tmp_path / "records", tmp_path / "mirror")
+    assert (said.code, said.err) == (0, "no record has 'expert', which --exclude names; there is 'experts'\n")
+    said = line("sync", "--exclude", "experts", "--exclude", "zzz", tmp_path / "records", tmp_path / "second")
+    assert (said.code, said.err) == (0, "")
+
+
 def test_several_directories_go_to_one_mirror(line: Line, tmp_path: Path) -> None:
     """The URL is the last argument; a directory named twice counts once."""
     write_files(tmp_path / "one", "tr_a")
@@ -287,8 +296,11 @@ def test_where_there_is_no_mirror_nothing_is_complete(line: Line, records: Path,
     """A check of a URL where nothing is could not run, whether or not directories are given: code 5, one sentence."""
     (tmp_path / "empty").mkdir()
     for place in ("nowhere", "empty"):
-        for args in (["verify"], ["status"], ["verify", records]):
-            said = line(args[0], tmp_path / place, *args[1:])
+        for said in (
+            line("verify", tmp_path / place),
+            line("status", tmp_path / place),
+            line("verify", tmp_path / place, records),
+        ):
             assert (said.code, said.out) == (5, "")
             url = f"file://{tmp_path / place}"
             assert said.err == f"error: no mirror at {url}: it has no receipts and no record files; check the URL\n"

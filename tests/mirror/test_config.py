@@ -182,6 +182,8 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, hint: str
         ({"exclude": [""]}, "exclude must list sidecar kinds"),
         ({"exclude": ["experts.zst"]}, "exclude must list sidecar kinds such as 'experts', not 'experts.zst'"),
         ({"exclude": ["a/b"]}, "exclude must list sidecar kinds"),
+        ({"exclude": ["tokens,experts"]}, "exclude must list sidecar kinds such as 'experts', not 'tokens,experts'"),
+        ({"exclude": ["to kens"]}, "exclude must list sidecar kinds"),
         ({"exclude": ["json"]}, "the document itself"),
         ({"workers": "8"}, "workers must be a whole number, not '8'"),
         ({"workers": 2.0}, "workers must be a whole number"),

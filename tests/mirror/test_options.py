@@ -114,6 +114,14 @@ def test_a_setting_is_read_from_each_source(line: Line, name: str, flags: list[s
     assert line.run(file=f"{name} = {toml}").config == by_flag
 
 
+def test_kinds_are_separated_by_commas_everywhere(line: Line) -> None:
+    """In a flag and in a file as in the environment; spaces do not matter."""
+    assert line.run("--exclude", "tokens, experts").config.exclude == ("experts", "tokens")
+    assert line.run("--exclude", "tokens", "--exclude", "experts,").config.exclude == ("experts", "tokens")
+    assert line.run(file="exclude = 'tokens, experts'").config.exclude == ("experts", "tokens")
+    assert line.code("--exclude", "tokens;experts") == 2
+
+
 def test_the_flag_wins_over_the_environment_and_that_over_the_file(line: Line) -> None:
     """Each source is overridden by the one that is nearer to the user."""
     file, env, flag = "workers = 1", {"RECORD_MIRROR_WORKERS": "2"}, ("--workers", "3")
@@ -184,7 +192,7 @@ def test_the_endpoint_has_a_flag(line: Line) -> None:
         ("worker = 3", "unknown option 'worker' in {path}: did you mean 'workers'?"),
         ("max_leg = 3", "unknown option 'max_leg' in {path}: did you mean 'max_lag'?"),
         ("zzzzz = 3", "unknown option 'zzzzz' in {path}: `--help` lists the options"),
-        ('exclude = "experts"', "exclude must be a list of sidecar kinds such as ['experts'], not 'experts'"),
+        ("exclude = 5", "exclude must be a list of sidecar kinds such as ['experts'], not 5"),
         ('workers = "many"', "workers must be a whole number, not 'many'"),
         ("workers = ", "the configuration file {path} cannot be read: Invalid value (at end of document)"),
         ('max_lag = "soon"', "Invalid value for '--max-lag': 'soon' is not a time such as 90, 10m or 2h"),
