@@ -31,6 +31,7 @@ SEGMENT_BYTES = 1 << 20
 SEGMENT_RECEIPTS = 10_000
 MAX_SEGMENT_BYTES = 64 << 20  # what is read of a segment at most, whoever wrote it
 READ_AT_ONCE = 16
+WARNED_LINES = 3  # of a segment that is none, whose every line would be told otherwise
 Seen = tuple[int, str | None]  # the size and the ETag of a segment when it was read
 _KEY = re.compile(r"_receipts/([A-Za-z0-9_.\-]{1,200})/([0-9]{8})\.jsonl", re.ASCII)
 
@@ -167,13 +168,18 @@ class SegmentReader:
 
 
 def decode_segment(key: str, data: bytes) -> list[Receipt]:
-    """Return a segment's receipts; a line that is none is skipped with a warning."""
+    """Return a segment's receipts; lines that are none are skipped, the first few with a warning each."""
     receipts: list[Receipt] = []
+    skipped = 0
     for item in decode_lines(data):
-        if isinstance(item, ReceiptError):
-            logger.warning("skipped a line of %s: %s", key, item)
-        else:
+        if not isinstance(item, ReceiptError):
             receipts.append(item)
+            continue
+        skipped += 1
+        if skipped <= WARNED_LINES:
+            logger.warning("skipped a line of %s: %s", key, item)
+    if skipped > WARNED_LINES:
+        logger.warning("skipped %d more lines of %s", skipped - WARNED_LINES, key)
     return receipts
 
 

@@ -328,3 +328,10 @@ def test_a_segment_is_decoded_as_far_as_it_is_one(caplog: pytest.LogCaptureFixtu
     data = encode_line(receipt(1)) + b"{}\n" + encode_line(receipt(2))
     assert [found.id for found in decode_segment("the-key", data)] == ["tr_1", "tr_2"]
     assert "the-key" in caplog.text
+
+
+def test_a_segment_of_noise_is_a_few_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever can write to the mirror cannot flood its readers' logs."""
+    assert decode_segment("the-key", b"noise\n" * 5_000) == []
+    assert len(caplog.records) <= 5
+    assert "4997 more" in caplog.text
