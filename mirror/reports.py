@@ -271,5 +271,5 @@ def _moment(unix_s: float) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    listed = list(names)
+    listed = [name if name.isprintable() else ascii(name)[1:-1] for name in names]  # one line, whatever a disk holds
     return ", ".join(listed[:NAMED]) + (", ..." if len(listed) > NAMED else "")
