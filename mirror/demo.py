@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mirror.background import RecordMirror
-from mirror.errors import MirrorError
+from mirror.errors import ConfigError, MirrorError
 from mirror.judging import FindingKind
 from mirror.names import document_name
+from mirror.output import format_bytes
 from mirror.repair import repair
 from mirror.samples import write_corpus
-from mirror.verify import VerifyLevel, verify
+from mirror.verify import Verification, VerifyLevel, verify
 
 RECORDS = 40
 EVERYTHING = VerifyLevel(read_back=1.0)
@@ -21,12 +22,15 @@ class DemoError(MirrorError):
     """The demonstration did not show what it promises."""
 
 
-def run_demo(directory: Path, say: Callable[[str], object]) -> None:
-    """Show the main job below ``directory``, which must be empty or absent.
+def run_demo(directory: Path, say: Callable[[str], object]) -> Verification:
+    """Show the main job below ``directory``, which must be empty or absent; returns how the mirror is at its end.
 
     Raises:
+        ConfigError: the directory is neither.
         DemoError: a step did not do what it should.
     """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConfigError(f"{directory} is not an empty directory: name one that is, or that does not exist yet")
     records, mirror = directory / "records", directory / "mirror"
     records.mkdir(parents=True)
     ids = write_corpus(records, profile="text", count=RECORDS, seed=7)
@@ -37,7 +41,7 @@ def run_demo(directory: Path, say: Callable[[str], object]) -> None:
             copier.submit(records, record_id)
         if not copier.flush(timeout_s=60):
             raise DemoError(f"the records were not copied in time: {copier.stats()}")
-        say(f"copied them in the background, {copier.stats()['bytes']} bytes, with receipts: {mirror}")
+        say(f"copied them in the background, {format_bytes(copier.stats()['bytes'])}, with receipts: {mirror}")
 
     first = verify(mirror, [records], level=EVERYTHING, grace_s=0)
     _expect(first.intact == RECORDS and not first.findings, f"a fresh mirror has findings: {first.findings}")
@@ -61,6 +65,7 @@ def run_demo(directory: Path, say: Callable[[str], object]) -> None:
     last = verify(mirror, [records], level=EVERYTHING, grace_s=0)
     _expect(last.intact == RECORDS and not last.findings, f"damage is left after the repair: {last.findings}")
     say(f"repaired from the records: {mended.restored_files} file sent again, {last.intact} of {last.files} intact")
+    return last
 
 
 def _expect(held: bool, otherwise: str) -> None:  # noqa: FBT001 - an assertion that runs under -O too

@@ -264,9 +264,20 @@ def demo(*, keep: Path | None, config: MirrorConfig, output: Output) -> int:  # 
     """
     from references.demo import run_demo
 
+    def say(text: str) -> None:
+        output.line("step", None if output.quiet else text, text=text)
+
     with tempfile.TemporaryDirectory(prefix="record-mirror-demo-") as scratch:
-        run_demo(keep or Path(scratch) / "demo", lambda text: output.line("step", text, text=text))
-    return output.summary("the demonstration did what it promises", Exit.COMPLETE)
+        found = run_demo(keep or Path(scratch) / "demo", say)
+    return output.summary(
+        "the demonstration did what it promises",
+        Exit.COMPLETE,
+        directory=None if keep is None else str(keep),
+        records=found.records,
+        files=found.files,
+        unchanged=found.intact,
+        bytes=found.size_bytes,
+    )
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from mirror.demo import DemoError
 from mirror.demo import run_demo as run_mirror_demo
 from mirror.names import document_name
 from mirror.samples import write_corpus
+from mirror.verify import Verification
 from references.callback import SkycapRecordIndex
 from references.codec import decode
 from references.config import RecordsConfig, WandbConfig, make_record_index
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
 ATTEMPTS = 8  # of each step; the last one is a retry of the one before
 
 
-def run_demo(directory: Path, say: Callable[[str], object]) -> None:
-    """Show the main job below ``directory``, which must be empty or absent.
+def run_demo(directory: Path, say: Callable[[str], object]) -> Verification:
+    """Show the main job below ``directory``, which must be empty or absent; returns how the mirror is after a repair.
 
     Raises:
+        ConfigError: the directory is neither.
         DemoError: a step did not do what it should.
     """
-    run_mirror_demo(directory, say)
+    verification = run_mirror_demo(directory, say)
     records, mirror, node = directory / "records", directory / "mirror", directory / "another-node"
     ids = sorted(path.name.removesuffix(".json.zst") for path in records.glob("[!.]*.json.zst"))
     places = [RecordMirror(mirror).locate(records, record_id) for record_id in ids[: 2 * ATTEMPTS]]
@@ -67,6 +69,7 @@ def run_demo(directory: Path, say: Callable[[str], object]) -> None:
     second = pull(mirror, pulled)
     _expect(not second.copied_files and second.is_complete, f"a second pull did something: {second}")
     say("pulled again: nothing to do")
+    return verification
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from references.artifact_name import artifact_name
 from references.cli import commands
 from references.codec import encode
 from references.spool import Spool, StepKey
-from tests.mirror.command_line import Ran
+from tests.mirror.command_line import Ran, run_command
 from tests.mirror.places import DirectoryPlace
 from tests.references.publishing import step_index, versions
 from tests.references.whole_runs import SampleRun, artifact_path, delete_object, log_step, tree
@@ -321,6 +321,23 @@ def test_demo_shows_the_whole_job(tmp_path: Path) -> None:
     assert done.stdout.endswith("the demonstration did what it promises\n")
     assert (tmp_path / "demo" / "pulled" / "train" / "index" / "step-1.json").exists()
     assert list((tmp_path / "demo" / "wandb").glob("offline-run-*"))
+
+
+def test_demo_makes_its_own_directory(line: Line, tmp_path: Path) -> None:
+    """What is there already is left alone: one sentence, code 2."""
+    (tmp_path / "file").touch()
+    for taken in (tmp_path, tmp_path / "file"):
+        said = line("demo", "--keep", taken)
+        assert (said.code, said.out) == (2, "")
+        assert said.err.startswith(f"error: {taken} is not an empty directory: ")
+
+
+def test_demo_says_it_for_programs_or_not_at_all() -> None:
+    """JSON lines with a summary that counts; nothing at all when quiet."""
+    said = run_command("demo", "--json")
+    assert (said.code, said.summary["records"], said.summary["unchanged"]) == (0, 40, 40)
+    assert {found["type"] for found in said.lines} == {"step", "summary"}
+    assert run_command("demo", "-q") == Ran(0, "", "")
 
 
 WITHOUT_WANDB = (
