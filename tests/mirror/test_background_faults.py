@@ -316,7 +316,7 @@ ACTIONS = st.sampled_from(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(script=st.lists(st.tuples(ACTIONS, st.integers(0, 9)), max_size=12), stop_after=st.none() | st.integers(0, 20))
 def test_whatever_goes_wrong_in_the_end_everything_is_there_once(
     tmp_path_factory: pytest.TempPathFactory, script: list[tuple[Raise, int]], stop_after: int | None

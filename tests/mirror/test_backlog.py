@@ -402,7 +402,7 @@ class AnyOrder(RuleBasedStateMachine):
             assert len(self.backlog.left()) <= 2 * self.size
 
 
-AnyOrder.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+AnyOrder.TestCase.settings = settings(max_examples=150, stateful_step_count=50)
 test_any_order_of_events = AnyOrder.TestCase
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.allowance import Allowance
@@ -454,7 +454,6 @@ FILES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     generations=st.lists(FILES, min_size=1, max_size=4),
     key=st.sampled_from(["tokens", "experts", "json"]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.ledger import Ledger
@@ -56,7 +56,6 @@ RECORDS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(RECORDS, max_size=5), KINDS)
 def test_uncopied_is_what_is_on_disk_minus_receipts_that_cover_it(kept: list[Kept], exclude: frozenset[str]) -> None:
     """Every finished record without a receipt that covers it as it is now is found, and nothing else."""
