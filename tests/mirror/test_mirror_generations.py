@@ -195,27 +195,30 @@ def test_a_record_written_again_during_its_copy_ends_as_one_generation(
 
 def test_a_newer_document_waits_for_its_own_sidecars(s3_place: S3Place, records: Path) -> None:
     """A record written again while its document waits for its turn begins anew: newer sidecars go first."""
-    for record_id in ("tr_1", "tr_2"):
-        write(records, record_id, 1)
+    ids = write_corpus(records, profile="tiny", count=12, seed=1)
     watcher = Watcher()
+    rewritten: list[str] = []
+
+    def rewrite(_name: str) -> None:
+        """Write a record again whose sidecar was answered and whose document waits behind those of others."""
+        assert watcher.proxy is not None
+        answered, begun = puts(watcher.proxy), {name for name, _, _ in watcher.seen}
+        waiting = (one for one in ids if answered[f"{one}.tokens.zst"] and f"{one}.json.zst" not in begun)
+        if not rewritten and len(answered) > 2 and (record_id := next(waiting, None)):
+            rewritten.append(record_id)
+            write(records, record_id, 2)
+
+    watcher.on_put = rewrite
     with FaultProxy(s3_place.server.url, check_request=watcher) as proxy:
         watcher.proxy = proxy
-        rewrites = iter([2])
-
-        def rewrite(name: str) -> None:
-            if name == "tr_2.tokens.zst" and (seed := next(rewrites, None)):
-                write(records, "tr_1", seed)
-
-        watcher.on_put = rewrite
         with mirror_to(s3_place, via=proxy.url, max_bytes_in_flight=1) as mirror:  # one file at a time
-            mirror.submit(records, "tr_1")
-            mirror.submit(records, "tr_2")
+            mirror.scan(records)
             assert mirror.flush(FLUSH_S)
-    newer = (records / "tr_1.json.zst").read_bytes()
-    sidecar = (records / "tr_1.tokens.zst").read_bytes()
-    for name, content, answered in watcher.seen:
-        if name == "tr_1.json.zst" and content == newer:
-            assert answered["tr_1.tokens.zst"] == sidecar
+    (record_id,) = rewritten
+    newer = (records / f"{record_id}.json.zst").read_bytes()
+    sidecar = (records / f"{record_id}.tokens.zst").read_bytes()
+    (answered,) = [answered for _, content, answered in watcher.seen if content == newer]
+    assert answered[f"{record_id}.tokens.zst"] == sidecar
     assert_one_generation(s3_place, records)
 
 
