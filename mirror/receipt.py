@@ -23,7 +23,7 @@ VERSION = 1
 MAX_LINE_BYTES = 1 << 20
 MAX_FILES = 1_000
 MAX_FILE_BYTES = (1 << 63) - 1  # what a file system, and a table of files, can count
-_XXH3_128 = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_HEX_128 = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +140,10 @@ def _check(receipt: Receipt) -> None:
             raise ReceiptError(f"a receipt lists a refused name: {error}") from None
         if parsed is None or parsed.record_id != receipt.id:
             raise ReceiptError(f"a receipt of {receipt.id!r} lists {file.name!r}, which is not a file of that record")
-        if not 0 <= file.size <= MAX_FILE_BYTES or not _XXH3_128.fullmatch(file.xxh3_128):
+        if not 0 <= file.size <= MAX_FILE_BYTES or not _HEX_128.fullmatch(file.xxh3_128):
             raise ReceiptError(f"a receipt has no valid size and hash for {file.name!r}")
+        if file.md5 is not None and not _HEX_128.fullmatch(file.md5):
+            raise ReceiptError(f"a receipt has no valid md5 for {file.name!r}")
         documents += parsed.kind is None
     if documents != 1 or len({file.name for file in receipt.files}) != len(receipt.files):
         raise ReceiptError(f"a receipt of {receipt.id!r} does not list one document and each file once")

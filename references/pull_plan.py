@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from mirror.names import document_name
+from mirror.names import document_name, sidecar_name
 from mirror.receipt import FileReceipt, Receipt
 from references.listed import ListedRecord
 from references.run_index import Phase
@@ -102,6 +102,12 @@ def plan_record(listed: ListedRecord, receipt: Receipt | None, selection: Select
         (file for file in receipt.files if selection.wants_file(file.name)), key=lambda file: file.name == document
     )
     return Wanted(receipt=receipt, files=tuple(files))
+
+
+def left_out(receipt: Receipt, selection: Selection) -> set[str]:
+    """Return the kinds of sidecars that are wanted, and that the mirror leaves out on purpose and does not have."""
+    names = {kind: sidecar_name(receipt.id, kind) for kind in receipt.excluded}
+    return {kind for kind, name in names.items() if selection.wants_file(name) and receipt.file(name) is None}
 
 
 def not_pulled(listed: ListedRecord, why: Why, detail: str) -> NotPulled:

@@ -22,7 +22,7 @@ from references.listed import ListedRecord, listed_records
 from references.mirrors import OpenMirror, RefusedMirrorError
 from references.opening import OpenRun
 from references.out_directory import PhaseDirectory
-from references.pull_plan import NotPulled, PullSummary, Wanted, Why, not_pulled, plan_record
+from references.pull_plan import NotPulled, PullSummary, Wanted, Why, left_out, not_pulled, plan_record
 from references.run_index import Phase
 from references.selection import Selection
 from references.source import BadStep, LoadedStep, load_steps
@@ -155,8 +155,7 @@ class Puller:
             self._summary.unchanged_records += not files
             self._summary.copied_files += len(files)
             self._summary.copied_bytes += sum(file.size for file in files)
-            kinds = self._selection.kinds
-            self._summary.left_out |= {kind for kind in wanted.receipt.excluded if kinds is None or kind in kinds}
+            self._summary.left_out |= left_out(wanted.receipt, self._selection)
         self._progress(self._summary)
 
     def _doubt(self, doubtful: _Doubtful) -> None:

@@ -163,6 +163,8 @@ def test_a_line_of_another_writer_is_read() -> None:
         ({"files": [file_of(), file_of(name="readme.txt")]}, "not a file of that record"),
         ({"files": [file_of(size=-1)]}, "size and hash"),
         ({"files": [file_of(size=1.5)]}, "not a receipt"),
+        ({"files": [file_of(md5="not hex")]}, "no valid md5"),
+        ({"files": [file_of(md5="")]}, "no valid md5"),
         ({"files": [file_of(size=10**30)]}, "not a receipt|size and hash"),
         ({"files": [file_of(xxh3_128="0" * 31)]}, "size and hash"),
         ({"files": [file_of(xxh3_128="0" * 31 + "G")]}, "size and hash"),
