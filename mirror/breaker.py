@@ -32,12 +32,27 @@ class Breaker:
     One log line when it opens, one a minute while it stays open, one when it closes.
     """
 
-    def __init__(self, name: str, *, threshold: int = THRESHOLD, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin closed; ``name`` is how the log calls the store."""
+    def __init__(
+        self,
+        name: str,
+        *,
+        threshold: int = THRESHOLD,
+        clock: Callable[[], float] = time.monotonic,
+        waiting: str | None = "records wait on local disk",
+    ) -> None:
+        """Begin closed.
+
+        Args:
+            name: how the log calls the store.
+            threshold: how many failures with no success in between open it.
+            clock: seconds.
+            waiting: what the log says that goes on meanwhile; None: nothing waits out a refusal, its caller is told.
+        """
         self.state = BreakerState.CLOSED
         self.reason: str | None = None
         self.open_since: float | None = None  # on ``clock``
         self._name = name
+        self._waiting = waiting
         self._threshold = threshold
         self._clock = clock
         self._failures = 0
@@ -106,16 +121,12 @@ class Breaker:
 
     def _say(self, level: int, when: str, now: float) -> None:
         self._reminded_at = now
+        does = "refuses everything" if self.state is BreakerState.REFUSED else "does not answer"
+        meanwhile = f": {self._waiting}" if self._waiting else ""
         if self.state is BreakerState.REFUSED:
-            logger.log(
-                level,
-                "%s %s refuses everything (%s): records wait on local disk until somebody acts",
-                self._name,
-                when,
-                self.reason,
-            )
-        else:
-            logger.log(level, "%s %s does not answer (%s): records wait on local disk", self._name, when, self.reason)
+            level = level if self._waiting else logging.INFO
+            meanwhile += " until somebody acts"
+        logger.log(level, "%s %s %s (%s)%s", self._name, when, does, self.reason, meanwhile)
 
     def _wake(self) -> None:
         self._changed.set()

@@ -15,7 +15,7 @@ from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
 from mirror.exits import Exit
 from mirror.options import COPIES, EVERYTHING, REQUESTS, Name, Seconds, Share, option
-from mirror.output import Output, plural
+from mirror.output import Output, plural, told_at_the_end
 
 if TYPE_CHECKING:
     from mirror.location import Location
@@ -77,7 +77,7 @@ def sync(
     if dry_run:
         return _plan(directories, location, config, include, output)
     limits = Limits(give_up_after_s=give_up_after, max_duration_s=max_duration)
-    with Stopping() as stopping:
+    with Stopping() as stopping, told_at_the_end("mirror.breaker", "mirror.background"):
         with make_progress("copied", quiet=output.quiet) as progress:
             summary = run_sync(
                 directories, url, config, stopping=stopping, include=include, limits=limits, tell=progress.update
@@ -140,7 +140,11 @@ def watch(
     for slip in find_slips(config.exclude, directories):
         output.remark(slip)
     daemon = Watch(directories, url, config, include=include, poll=poll)
-    with Stopping() as stopping, serving(parse_listen(listen), daemon.stats, max_lag_s=max_lag) as server:
+    with (
+        Stopping() as stopping,
+        told_at_the_end("mirror.background"),
+        serving(parse_listen(listen), daemon.stats, max_lag_s=max_lag) as server,
+    ):
         if server is not None:
             output.remark(f"health and metrics: {server.url}/healthz and /metrics")
         output.remark(f"watching {plural(len(directories), 'directory')} for {location.shown}")

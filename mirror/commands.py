@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -15,6 +15,7 @@ from mirror.errors import ConfigError, EmptyMirrorError, MirrorError, StoreError
 from mirror.exits import Exit
 from mirror.options import config_file_option, mirror_options, option
 from mirror.output import Output, logging_to_stderr
+from mirror.redact import redact_url
 
 EPILOG = (
     "Each option can also be set in the environment as RECORD_MIRROR_<OPTION>, and in a file that --config or "
@@ -45,7 +46,9 @@ def command(
                     return function(output=output, **given)
             except ConfigError as error:
                 return _fail(output, error, Exit.USAGE)
-            except (StoreError, EmptyMirrorError) as error:
+            except StoreError as error:
+                return _fail(output, _of_store(error, given), failure)
+            except EmptyMirrorError as error:
                 return _fail(output, error, failure)
             except MirrorError as error:
                 return _fail(output, error, Exit.FAILED)
@@ -82,6 +85,15 @@ def run(group: click.Group, args: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _fail(_plain_output(arguments), "interrupted", Exit.INTERRUPTED)
     return int(code or 0)
+
+
+def _of_store(error: StoreError, given: Mapping[str, Any]) -> str:
+    """Say where it happened instead of what was called; where two stores take part, nobody knows which it was."""
+    where = given.get("url") or given.get("source")
+    if where is None or given.get("source_url"):
+        return str(error)
+    name = "" if error.key.endswith("/") or not error.key else f"{error.key}: "
+    return f"{redact_url(where)}: {name}{error.reason}"
 
 
 def _fail(output: Output, error: Exception | str, code: Exit) -> int:

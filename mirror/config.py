@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self, TypedDict
 
 from mirror.errors import ConfigError
+from mirror.redact import redact_url
 
 ENV_PREFIX = "RECORD_MIRROR_"
 # Names that configurations already use.
@@ -205,7 +206,13 @@ def _options(value: object) -> dict[str, object]:
         return {}
     if not isinstance(value, Mapping):
         raise ConfigError(f"storage_options must be a mapping that fsspec takes, not {type(value).__name__}")
-    return {str(name): _plain(inner) for name, inner in value.items()}
+    options = {str(name): _plain(inner) for name, inner in value.items()}
+    client = options.get("client_kwargs")
+    for endpoint in (options.get("endpoint_url"), client.get("endpoint_url") if isinstance(client, dict) else None):
+        if isinstance(endpoint, str) and "://" not in endpoint:
+            shown = redact_url(f"http://{endpoint}")
+            raise ConfigError(f"the endpoint_url has no protocol: write {shown} or the same with https://")
+    return options
 
 
 def _plain(value: object) -> object:

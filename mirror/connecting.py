@@ -25,4 +25,5 @@ def connect(location: Location, config: MirrorConfig) -> ReliableStore:
         upload_checksum=config.upload_checksum,
     )
     policy = RetryPolicy(attempts=config.attempts, backoff_s=config.backoff_s, timeout_s=config.timeout_s)
-    return ReliableStore(store, policy, limiter=Limiter(config.workers), breaker=Breaker(location.base))
+    breaker = Breaker(location.shown, waiting=None)
+    return ReliableStore(store, policy, limiter=Limiter(config.workers), breaker=breaker)

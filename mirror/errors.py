@@ -11,9 +11,11 @@ MirrorError
     ├── TryAgainError        passing: the same call may succeed later
     │   ├── ThrottledError   the store asks for fewer requests
     │   ├── CredentialsError expired or absent credentials: read them again, then try again
+    │   │   └── CredentialsAbsentError  there are none
     │   └── DeadlineError    our own deadline ended the call
     ├── FileRefusedError     this file never, others go on
-    │   └── AccessDeniedError  refused for this file, perhaps for all
+    │   └── DoubtfulRefusalError  refused for this file, perhaps for all
+    │       └── AccessDeniedError
     ├── NotFoundError        no such object
     └── StoreRefusedError    nothing gets through until somebody acts
 """
@@ -91,6 +93,10 @@ class CredentialsError(TryAgainError):
     """The credentials are expired, skewed or absent: read them again, then try again."""
 
 
+class CredentialsAbsentError(CredentialsError):
+    """There are no credentials; nothing passes before somebody sets some, unless reading them again finds any."""
+
+
 class DeadlineError(TryAgainError):
     """Our own deadline ended the call."""
 
@@ -99,7 +105,11 @@ class FileRefusedError(StoreError):
     """The store will never take this file; others go on."""
 
 
-class AccessDeniedError(FileRefusedError):
+class DoubtfulRefusalError(FileRefusedError):
+    """The store will not take this file, and perhaps none at all."""
+
+
+class AccessDeniedError(DoubtfulRefusalError):
     """Access was denied, for this object or for all of them."""
 
 

@@ -104,6 +104,20 @@ def logging_to_stderr(*, verbose: int, quiet: bool) -> Iterator[None]:
             logger.setLevel(level)
 
 
+@contextlib.contextmanager
+def told_at_the_end(*loggers: str) -> Iterator[None]:
+    """Keep back what these loggers say and the command's result says too; from -v on they speak."""
+    hushed = [logger for name in loggers if not (logger := logging.getLogger(name)).isEnabledFor(logging.INFO)]
+    before = [logger.level for logger in hushed]
+    try:
+        for logger in hushed:
+            logger.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for logger, level in zip(hushed, before, strict=True):
+            logger.setLevel(level)
+
+
 class _StderrHandler(logging.Handler):
     """Writes to whatever is standard error at the moment: a progress bar puts itself in between."""
 

@@ -16,8 +16,11 @@ from typing import TypeVar
 from mirror.breaker import Breaker, BreakerState
 from mirror.errors import (
     AccessDeniedError,
+    CredentialsAbsentError,
     CredentialsError,
     DeadlineError,
+    DoubtfulRefusalError,
+    FileRefusedError,
     StoreError,
     StoreRefusedError,
     ThrottledError,
@@ -189,16 +192,17 @@ class ReliableStore:
                     result = await self._bounded(operation, key, attempt, deadline_s)
             except TryAgainError as error:
                 failures += 1
+                if failures > 1 and isinstance(error, CredentialsAbsentError):  # they were read again meanwhile
+                    self._refused(StoreRefusedError(operation, key, error.reason))
+                    await self._refresh_once(seen)
+                    continue
                 timeouts += isinstance(error, DeadlineError)
                 self._failed(error, expected=failures == 1 and isinstance(error, CredentialsError))
                 await self._pause(error, failures, seen)
-            except AccessDeniedError as error:
+            except DoubtfulRefusalError as error:
                 await self._after_denial(error)
             except StoreRefusedError as error:
-                self._note(error)
-                self._breaker.failed(error, refused=True)
-                if not self._patient:
-                    raise
+                self._refused(error)
             except StoreError as error:
                 self._note(error)
                 self._breaker.succeeded()
@@ -251,6 +255,17 @@ class ReliableStore:
             case BreakerState.REFUSED:
                 return 0.0
 
+    def _refused(self, error: StoreRefusedError) -> None:
+        """Take note of a refusal of everything, which a patient caller waits out.
+
+        Raises:
+            StoreRefusedError: nobody waits until that changes.
+        """
+        self._note(error)
+        self._breaker.failed(error, refused=True)
+        if not self._patient:
+            raise error
+
     def _failed(self, error: TryAgainError, *, expected: bool = False) -> None:
         """Take note of a passing failure; an expected one, such as a token's end, is no sign of an outage yet."""
         self._note(error)
@@ -281,18 +296,18 @@ class ReliableStore:
                 except StoreError as error:
                     self._note(error)
 
-    async def _after_denial(self, error: AccessDeniedError) -> None:
+    async def _after_denial(self, error: DoubtfulRefusalError) -> None:
         """Raise the denial if it concerns one file; open the breaker if the store denies everything.
 
         Raises:
-            AccessDeniedError: it is this file's alone.
+            DoubtfulRefusalError: it is this file's alone.
             TryAgainError: nobody knows; another time will tell.
             StoreRefusedError: it is everybody's, and nobody waits until that changes.
         """
         self._note(error)
         try:
             await self._ask(error)
-        except (AccessDeniedError, StoreRefusedError) as refusal:
+        except (FileRefusedError, StoreRefusedError) as refusal:
             self._breaker.failed(refusal, refused=True)
             if not self._patient:
                 raise StoreRefusedError("probe", "", refusal.reason) from refusal
@@ -307,7 +322,7 @@ class ReliableStore:
         self._breaker.succeeded()
         raise error
 
-    async def _ask(self, denial: AccessDeniedError) -> None:
+    async def _ask(self, denial: DoubtfulRefusalError) -> None:
         """Ask by a probe if the store takes anything, unless what it denied answers that already.
 
         Raises:

@@ -67,8 +67,8 @@ def report_sync(summary: SyncSummary, url: str, output: Output) -> int:
     if gave_up:
         said = "refuses everything" if summary.ended is Ended.REFUSED else "does not answer"
         output.error(f"{url} {said}: {summary.reason}")
-    report_left(summary.left, output)
-    if not summary.looked_at_everything:
+    report_left(summary.left, output, name_late=summary.ended is not Ended.REFUSED)
+    if not (summary.looked_at_everything or gave_up):
         output.remark("ended before everything was looked at: the next run goes on")
     if summary.copied or summary.missing:
         text = f"copied {plural(summary.copied, 'file')} of {plural(summary.records, 'record')}, "
@@ -96,8 +96,8 @@ def report_sync(summary: SyncSummary, url: str, output: Output) -> int:
     )
 
 
-def report_left(left: Sequence[Left], output: Output) -> None:
-    """Name the records that are not in the mirror."""
+def report_left(left: Sequence[Left], output: Output, *, name_late: bool = True) -> None:
+    """Name the records that are not in the mirror; the log has named those that failed."""
     for record in left:
         if not output.json:
             continue
@@ -105,12 +105,9 @@ def report_left(left: Sequence[Left], output: Output) -> None:
             output.line("late", None, id=record.record_id, directory=str(record.directory))
         else:
             output.line("error", None, message=record.reason, id=record.record_id, directory=str(record.directory))
-    for what, some in (
-        ("failed, see the log", [record for record in left if record.reason is not None]),
-        ("late, for the next run", [record for record in left if record.reason is None]),
-    ):
-        if some:
-            output.remark(f"{what}: {_some(record.record_id for record in some[: NAMED + 1])}")
+    late = [record.record_id for record in left if record.reason is None]
+    if late and name_late:
+        output.remark(f"late, for the next run: {_some(late[: NAMED + 1])}")
 
 
 def report_watch(stats: MirrorStats, left: Sequence[Left], output: Output, *, complete: bool, interrupted: bool) -> int:

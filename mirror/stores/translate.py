@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 from mirror.errors import (
     AccessDeniedError,
+    CredentialsAbsentError,
     CredentialsError,
     DeadlineError,
+    DoubtfulRefusalError,
     FileRefusedError,
     MirrorError,
     NotFoundError,
@@ -24,9 +26,9 @@ from mirror.errors import (
     ThrottledError,
     TryAgainError,
 )
+from mirror.stores.words import about_options, in_words
 
 Kind = type[StoreError]
-MAX_REASON_CHARS = 500
 
 # The store's own words: S3 error codes, and the `reason` of Google's errors.
 CODES: Mapping[str, Kind] = {
@@ -72,7 +74,8 @@ STATUSES: Mapping[int, Kind] = {
 
 # Classes by name, so that no SDK has to be imported to recognise its errors; the nearest base that is named decides.
 CLASSES: Mapping[str, Kind] = {
-    **dict.fromkeys(["NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"], CredentialsError),
+    "NoCredentialsError": CredentialsAbsentError,
+    **dict.fromkeys(["PartialCredentialsError", "CredentialRetrievalError"], CredentialsError),
     **dict.fromkeys(["RefreshError", "DefaultCredentialsError", "TokenRetrievalError", "SSOError"], CredentialsError),
     **dict.fromkeys(["ClientAuthenticationError", "UnauthorizedSSOTokenError"], CredentialsError),
     **dict.fromkeys(["EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError"], TryAgainError),
@@ -124,16 +127,15 @@ def translating(operation: str, key: str, redact: Callable[[str], str]) -> Itera
 
 @contextlib.contextmanager
 def opening(redact: Callable[[str], str]) -> Iterator[None]:
-    """Raise what a library raises for options that it does not know as a store that nobody can use so.
+    """Raise what a library raises for options that it does not take as a store that nobody can use so.
 
     Raises:
         StoreRefusedError: the store cannot be opened until somebody changes its options.
     """
     try:
         yield
-    except BUGS as error:
-        reason = f"it cannot be opened with these storage_options: {redact(_one_line(error))}"
-        raise StoreRefusedError("open", "", reason) from None
+    except (ValueError, *BUGS) as error:
+        raise StoreRefusedError("open", "", about_options(redact(_one_line(error)))) from None
 
 
 def translate(error: BaseException, operation: str, key: str, redact: Callable[[str], str]) -> StoreError:
@@ -141,10 +143,19 @@ def translate(error: BaseException, operation: str, key: str, redact: Callable[[
     kind, retry_after_s = classify(error)
     if kind is NotFoundError and operation == "put":
         kind = StoreRefusedError  # what is missing is the place to put it
-    reason = redact(_one_line(error))[:MAX_REASON_CHARS]
+    reason = in_words(redact(_one_line(error)), _names_of(error))
     if issubclass(kind, TryAgainError):
         return kind(operation, key, reason, retry_after_s)
     return kind(operation, key, reason)
+
+
+def _names_of(error: BaseException) -> Iterator[str]:
+    for link in _chain(error):
+        answer = _answer_of(link)
+        if answer is not None:
+            yield str(answer[0])
+        else:
+            yield from (base.__name__ for base in type(link).__mro__)
 
 
 def classify(error: BaseException) -> tuple[Kind, float | None]:
@@ -193,7 +204,7 @@ def of_answer(code: object, status: object) -> Kind:
     if number in STATUSES:
         return STATUSES[number]
     if 400 <= number < 500:  # noqa: PLR2004 - HTTP's own classes
-        return FileRefusedError
+        return DoubtfulRefusalError
     return TryAgainError
 
 

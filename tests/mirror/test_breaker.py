@@ -229,6 +229,19 @@ def test_a_refusing_store_is_reported_once_and_loudly(caplog: pytest.LogCaptureF
     assert "records wait on local disk until somebody acts" in text
 
 
+def test_a_check_whose_caller_is_told_speaks_only_of_outages(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing waits on its disk, and what ends it is its caller's to say."""
+    caplog.set_level(logging.WARNING)
+    breaker = Breaker("s3://bucket/run", clock=FakeClock(), waiting=None)
+    for _ in range(THRESHOLD):
+        breaker.failed(DOWN)
+    assert [record.getMessage() for record in caplog.records] == [
+        "s3://bucket/run now does not answer (connection refused)"
+    ]
+    Breaker("s3://bucket/run", clock=FakeClock(), waiting=None).failed(REFUSED, refused=True)
+    assert len(caplog.records) == 1
+
+
 def test_the_states_have_plain_names() -> None:
     """They stand in stats and on health pages."""
     assert [state.value for state in BreakerState] == ["closed", "open", "refused"]

@@ -9,11 +9,18 @@ import pytest
 
 from mirror.names import document_name
 from mirror.samples import write_corpus
-from mirror.testing import ADMIN, Fault, FaultProxy, Hang, SeaweedS3, every_request, requests_to
+from mirror.testing import ADMIN, Answer, Fault, FaultProxy, Hang, SeaweedS3, every_request, requests_to, s3_error
 from tests.mirror.command_line import Running, run_command, storage_env
 from tests.mirror.local_records import write_files
 from tests.mirror.places import S3Place
 
+NOBODY = {  # an environment without credentials
+    "AWS_ACCESS_KEY_ID": "",
+    "AWS_SECRET_ACCESS_KEY": "",
+    "AWS_CONFIG_FILE": "/dev/null",
+    "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 pytestmark = pytest.mark.integration
 
 
@@ -78,6 +85,40 @@ def test_a_store_that_refuses_everything_ends_the_run(seaweed: SeaweedS3, record
     assert {found["id"] for found in said.of_type("late")} == {
         path.name.split(".")[0] for path in records.iterdir()
     } - {""}
+
+
+def test_what_is_wrong_with_the_store_is_one_sentence(seaweed: SeaweedS3, place: S3Place, records: Path) -> None:
+    """With what to do next, at once; then the counts. Neither a log line nor a library's frame says it again."""
+    wrong_secret = storage_env({**seaweed.storage_options(), "secret": "wrong"})
+    nobody = {**storage_env({"endpoint_url": seaweed.url}), **NOBODY}
+    cases = [
+        ("s3://no-such-bucket-here/run", storage_env(seaweed.storage_options()), "create the bucket, or correct"),
+        (place.url, wrong_secret, "check the access key and its secret"),
+        (place.url, nobody, "set AWS_PROFILE, or AWS_ACCESS_KEY_ID"),
+        (place.url, {**nobody, "AWS_PROFILE": "nobody"}, "correct AWS_PROFILE"),
+        (place.url, storage_env({**seaweed.storage_options(), "endpint": 1}), "no storage option 'endpint'"),
+    ]
+    for url, env, advice in cases:
+        said = run_command("sync", records, url, env=env)
+        assert (said.code, len(said.err.splitlines()), len(said.out.splitlines())) == (1, 1, 1), said.err
+        assert said.err.startswith(f"error: {url} refuses everything: ")
+        assert advice in said.err
+        for command in ("verify", "status"):
+            said = run_command(command, url, env=env)
+            assert (said.code, said.out, len(said.err.splitlines())) == (5, "", 1), said.err
+            assert said.err.startswith(f"error: {url}: ")
+            assert advice in said.err
+            assert "_receipts" not in said.err
+
+
+def test_a_server_that_takes_no_upload_is_given_up(
+    place: S3Place, s3_proxy: FaultProxy, env: dict[str, str], records: Path
+) -> None:
+    """Not record by record: the store is asked, and nothing counts as failed."""
+    s3_proxy.script(Fault(action=Answer(s3_error(405, "MethodNotAllowed")), match=requests_to("PUT", ""), times=1_000))
+    said = run_command("sync", "--json", records, place.url, env=env)
+    assert (said.code, said.summary["failed"], said.summary["late"], said.summary["ended"]) == (1, 0, 60, "refused")
+    assert len(said.err.splitlines()) == 1
 
 
 def test_a_store_that_is_away_is_given_up(

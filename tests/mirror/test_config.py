@@ -204,6 +204,8 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(name: str, hint: str
         ({"host": ""}, "host must be an address"),
         ({"upload_checksum": "crc"}, "upload_checksum must be one of auto, xxh3_128, md5"),
         ({"upload_checksum": []}, "upload_checksum must be one of"),
+        ({"storage_options": {"endpoint_url": "10.0.0.1:99"}}, "no protocol: write http://10.0.0.1:99"),
+        ({"storage_options": {"client_kwargs": {"endpoint_url": "u:p@host"}}}, "no protocol: write http://\\*+@host"),
         ({"storage_options": "key=x"}, "storage_options must be a mapping"),
         ({"storage_options": [("key", "x")]}, "storage_options must be a mapping"),
     ],

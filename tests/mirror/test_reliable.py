@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from mirror.breaker import FIRST_PAUSE_S, THRESHOLD, Breaker
 from mirror.errors import (
     AccessDeniedError,
+    CredentialsAbsentError,
     CredentialsError,
     DeadlineError,
+    DoubtfulRefusalError,
     FileRefusedError,
     NotFoundError,
     StoreError,
@@ -369,6 +371,48 @@ def test_access_denied_is_the_stores_when_a_probe_is_refused_too(refusal: StoreE
         await bench.pass_by(60)
         await asyncio.gather(*calls)
         assert len(bench.memory.puts) == 10
+
+    run(scenario)
+
+
+def test_a_refusal_that_nobody_knows_is_the_stores_when_a_probe_is_refused_too() -> None:
+    """A server that takes no upload at all does not cost every record its copy."""
+
+    async def scenario() -> None:
+        refusal = DoubtfulRefusalError("put", "k", "MethodNotAllowed")
+
+        async def probe() -> None:
+            raise refusal
+
+        bench = Bench(probe=probe)
+        bench.fail(refusal)
+        call = asyncio.create_task(bench.put())
+        await settled()
+        assert bench.breaker.state.value == "refused"
+        await bench.pass_by(FIRST_PAUSE_S)
+        await call
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_credentials_that_nobody_set_are_looked_for_once_more(patient: bool) -> None:  # noqa: FBT001 - both ways
+    """Then somebody has to act: a check ends, a copy goes on when there are some."""
+
+    async def scenario() -> None:
+        bench = Bench(patient=patient)
+        absent = CredentialsAbsentError("put", "k", "no credentials")
+        bench.faulty.add(StoreFault(action=Raise(error=absent), match=lambda operation, _: operation == "put", times=2))
+        call = asyncio.create_task(bench.put())
+        await settled()
+        assert bench.breaker.state.value == "refused"
+        assert bench.faulty.remaining == 0
+        if patient:
+            await bench.pass_by(FIRST_PAUSE_S)
+            await call
+        else:
+            with pytest.raises(StoreRefusedError, match="no credentials"):
+                await call
 
     run(scenario)
 

@@ -24,8 +24,10 @@ from yarl import URL
 
 from mirror.errors import (
     AccessDeniedError,
+    CredentialsAbsentError,
     CredentialsError,
     DeadlineError,
+    DoubtfulRefusalError,
     FileRefusedError,
     NotFoundError,
     RecordChangedError,
@@ -36,7 +38,8 @@ from mirror.errors import (
 )
 from mirror.redact import Redactor
 from mirror.stores.gcs import GcsAnswerError
-from mirror.stores.translate import CLASSES, CODES, ERRNOS, MAX_REASON_CHARS, STATUSES, classify, opening, translating
+from mirror.stores.translate import CLASSES, CODES, ERRNOS, STATUSES, classify, opening, translating
+from mirror.stores.words import MAX_REASON_CHARS
 
 Kind = type[StoreError]
 google_errors: Any = google.auth.exceptions  # their constructors have no types
@@ -142,7 +145,7 @@ S3_CODES: list[tuple[str, int, Kind]] = [
     ("NoSuchVersion", 404, NotFoundError),
     ("NotFound", 404, NotFoundError),
     ("404", 404, NotFoundError),
-    ("SomethingNew", 400, FileRefusedError),
+    ("SomethingNew", 400, DoubtfulRefusalError),
     ("SomethingNew", 403, AccessDeniedError),
     ("SomethingNew", 503, ThrottledError),
     ("SomethingNew", 500, TryAgainError),
@@ -192,7 +195,7 @@ OTHER_ANSWERS: list[tuple[Exception, Kind]] = [
     (gcs_answered(404, "notFound", "The specified bucket does not exist."), StoreRefusedError),
     (gcs_answered(404, "notFound", "No such object: my-bucket/o"), NotFoundError),
     (GcsAnswerError(502, b"<html>bad gateway</html>", {}), TryAgainError),
-    (GcsAnswerError(400, b"", {}), FileRefusedError),
+    (GcsAnswerError(400, b"", {}), DoubtfulRefusalError),
     (gcsfs_raises(403), AccessDeniedError),
     (gcsfs_raises(404), NotFoundError),
     (gcsfs_raises(401), CredentialsError),
@@ -202,7 +205,7 @@ OTHER_ANSWERS: list[tuple[Exception, Kind]] = [
     (gcsfs_raises(502), TryAgainError),
     (gcsfs_raises(503), ThrottledError),
     (gcsfs_raises(503, b"plain text"), ThrottledError),
-    (gcsfs_raises(400, b'{"error":{"message":"other"}}'), FileRefusedError),
+    (gcsfs_raises(400, b'{"error":{"message":"other"}}'), DoubtfulRefusalError),
     (HttpError({"code": 503, "message": "words"}), ThrottledError),
     (HttpError({"code": "504", "message": "words"}), TryAgainError),
     (HttpError({"message": "words"}), TryAgainError),
@@ -244,7 +247,7 @@ FAILURES: list[tuple[Exception, Kind]] = [
     (boto_errors.ResponseStreamingError(error="words"), TryAgainError),
     (boto_errors.IncompleteReadError(actual_bytes=1, expected_bytes=2), TryAgainError),
     (boto_errors.FlexibleChecksumError(error_msg="words"), TryAgainError),
-    (boto_errors.NoCredentialsError(), CredentialsError),
+    (boto_errors.NoCredentialsError(), CredentialsAbsentError),
     (boto_errors.PartialCredentialsError(provider="p", cred_var="v"), CredentialsError),
     (boto_errors.CredentialRetrievalError(provider="p", error_msg="words"), CredentialsError),
     (boto_errors.TokenRetrievalError(provider="p", error_msg="words"), CredentialsError),
@@ -317,7 +320,7 @@ def test_errors_without_an_errno_are_sorted_by_their_class() -> None:
 STATUS_ROWS: list[tuple[int, Kind]] = [
     (301, StoreRefusedError),
     (307, TryAgainError),
-    (400, FileRefusedError),
+    (400, DoubtfulRefusalError),
     (401, CredentialsError),
     (403, AccessDeniedError),
     (404, NotFoundError),
@@ -325,7 +328,8 @@ STATUS_ROWS: list[tuple[int, Kind]] = [
     (409, TryAgainError),
     (413, FileRefusedError),
     (414, FileRefusedError),
-    (418, FileRefusedError),
+    (405, DoubtfulRefusalError),
+    (418, DoubtfulRefusalError),
     (425, TryAgainError),
     (429, ThrottledError),
     (500, TryAgainError),
@@ -446,6 +450,46 @@ def test_options_that_a_library_does_not_know_refuse_the_store() -> None:
     ):
         raise TypeError("unknown 'endpint' \n CANARY-1")
     assert "CANARY" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "AioSession.__init__() got an unexpected keyword argument 'endpint'",
+            "the store's library knows no storage option 'endpint': correct its name, or leave it out",
+        ),
+        ("Invalid endpoint: 10.0.0.1:9000", "'10.0.0.1:9000' is no URL: write http://HOST:PORT or https://HOST"),
+    ],
+)
+def test_the_option_that_is_wrong_is_named(text: str, sentence: str) -> None:
+    """The user reads what to correct, not the name of a library's function."""
+    kind = ValueError if text.startswith("Invalid") else TypeError
+    with pytest.raises(StoreRefusedError) as caught, opening(said_nothing):
+        raise kind(text)
+    assert caught.value.reason.endswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (answered("NoSuchBucket", 404), "words (NoSuchBucket): create the bucket, or correct the URL"),
+        (answered("InvalidAccessKeyId", 403), "words (InvalidAccessKeyId): check the access key and its secret"),
+        (answered("SomethingNew", 400), "words (SomethingNew)"),
+        (
+            boto_errors.NoCredentialsError(),
+            "Unable to locate credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        ),
+        (
+            boto_errors.ParamValidationError(report='Invalid bucket name "b b": must match a regex'),
+            'Invalid bucket name "b b": correct the bucket\'s name in the URL',
+        ),
+    ],
+    ids=repr,
+)
+def test_the_reason_is_the_stores_words_and_what_to_do(error: Exception, sentence: str) -> None:
+    """Without the frame that a library puts around them."""
+    assert raised_by(error).reason == sentence
 
 
 def test_errors_that_point_at_each_other_end() -> None:
