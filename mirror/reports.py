@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 
 from mirror.backlog import Left
+from mirror.breaker import BreakerState
 from mirror.exits import Exit, decide
 from mirror.judging import Finding
 from mirror.output import Output, format_bytes, plural
@@ -65,8 +66,7 @@ def report_sync(summary: SyncSummary, url: str, output: Output) -> int:
         output.error(problem)
     gave_up = summary.ended in {Ended.REFUSED, Ended.AWAY}
     if gave_up:
-        said = "refuses everything" if summary.ended is Ended.REFUSED else "does not answer"
-        output.error(f"{url} {said}: {summary.reason}")
+        _report_given_up(url, summary.reason, output, refused=summary.ended is Ended.REFUSED)
     report_left(summary.left, output, name_late=summary.ended is not Ended.REFUSED)
     if not (summary.looked_at_everything or gave_up):
         output.remark("ended before everything was looked at: the next run goes on")
@@ -79,7 +79,7 @@ def report_sync(summary: SyncSummary, url: str, output: Output) -> int:
     return output.summary(
         text,
         decide(
-            done=summary.copied + (0 if gave_up else summary.unchanged),
+            done=_in_the_mirror(summary.copied, summary.unchanged, gave_up=gave_up),
             left=summary.missing,
             interrupted=summary.ended is Ended.INTERRUPTED,
         ),
@@ -94,6 +94,15 @@ def report_sync(summary: SyncSummary, url: str, output: Output) -> int:
         records=summary.records,
         retried=summary.retried,
     )
+
+
+def _report_given_up(url: str, reason: str | None, output: Output, *, refused: bool) -> None:
+    output.error(f"{url} {'refuses everything' if refused else 'does not answer'}: {reason}")
+
+
+def _in_the_mirror(copied: int, unchanged: int, *, gave_up: bool) -> int:
+    """Count what a copy can show: of a store that it gave up, only what was copied before that."""
+    return copied + (0 if gave_up else unchanged)
 
 
 def report_left(left: Sequence[Left], output: Output, *, name_late: bool = True) -> None:
@@ -112,6 +121,11 @@ def report_left(left: Sequence[Left], output: Output, *, name_late: bool = True)
 
 def report_watch(stats: MirrorStats, left: Sequence[Left], output: Output, *, complete: bool, interrupted: bool) -> int:
     """End a daemon."""
+    gave_up = not complete and stats["breaker"] != BreakerState.CLOSED
+    if gave_up:
+        _report_given_up(
+            stats["url"], stats["breaker_reason"], output, refused=stats["breaker"] == BreakerState.REFUSED
+        )
     report_left(left, output)
     failed = sum(record.reason is not None for record in left)
     if not complete and not left:
@@ -120,7 +134,11 @@ def report_watch(stats: MirrorStats, left: Sequence[Left], output: Output, *, co
     text += f"{plural(len(left), 'record')} left"
     return output.summary(
         text,
-        decide(done=1, left=0 if complete else len(left) or 1, interrupted=interrupted),
+        decide(
+            done=_in_the_mirror(stats["files"], stats["kept_files"] + stats["unchanged"], gave_up=gave_up),
+            left=0 if complete else len(left) or 1,
+            interrupted=interrupted,
+        ),
         url=stats["url"],
         copied=stats["files"],
         unchanged=stats["kept_files"],

@@ -10,10 +10,13 @@ from pathlib import Path
 
 from mirror.background import RecordMirror
 from mirror.backlog import Left
+from mirror.breaker import BreakerState
 from mirror.config import MirrorConfig
 from mirror.directory_watch import DirectoryWatch
 from mirror.stats import MirrorStats
 from mirror.stopping import Stopping
+
+_LOOK_EVERY_S = 0.25  # at the state of the store, while what is left is copied
 
 
 class Watch:
@@ -57,6 +60,8 @@ class Watch:
     def run(self, stopping: Stopping) -> bool:
         """Watch until asked to stop, then copy what is left for at most ``shutdown_timeout_s``, or until asked again.
 
+        Where the store refuses everything it ends at once.
+
         Returns:
             Whether everything that is on disk is in the mirror.
         """
@@ -74,6 +79,9 @@ class Watch:
         deadline = time.monotonic() + self._mirror.config.shutdown_timeout_s
         for watch in self._watches:
             watch.stop()
+        if self._is_refused():
+            self._mirror.close(0.0)
+            return False
         looked: list[bool] = []
 
         def last_looks() -> None:
@@ -83,5 +91,11 @@ class Watch:
         looking.start()
         looking.join(max(0.0, deadline - time.monotonic()))
         saw_everything = not looking.is_alive() and all(looked)
-        copied_everything = self._mirror.close(max(0.0, deadline - time.monotonic()))
+        while not self._is_refused() and (left_s := deadline - time.monotonic()) > 0:
+            if self._mirror.drain(min(left_s, _LOOK_EVERY_S)):
+                break
+        copied_everything = self._mirror.close(0.0 if self._is_refused() else max(0.0, deadline - time.monotonic()))
         return saw_everything and copied_everything and not self._mirror.left()
+
+    def _is_refused(self) -> bool:
+        return self._mirror.stats()["breaker"] == BreakerState.REFUSED

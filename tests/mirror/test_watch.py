@@ -114,6 +114,21 @@ def test_what_is_left_at_the_end_is_named(
 
 
 @pytest.mark.integration
+def test_a_store_that_refuses_everything_is_not_waited_for(seaweed: SeaweedS3, tmp_path: Path) -> None:
+    """However long the shutdown timeout is; nothing was copied, so it failed."""
+    write_files(tmp_path / "records", "tr_a")
+    url = "s3://no-such-bucket-here/run"
+    args = ("watch", "--json", *LISTEN, "--shutdown-timeout", "1h", tmp_path / "records", url)
+    with Running(*args, env=storage_env(seaweed.storage_options())) as running:
+        ask = health(running)
+        running.until(lambda: ask()[1]["breaker"] == "refused")
+        running.say(signal.SIGTERM)
+        said = running.wait()
+    assert (said.code, said.summary["copied"], said.summary["late"]) == (1, 0, 1)
+    assert said.of_type("error")[0]["message"].startswith(f"{url} refuses everything: ")
+
+
+@pytest.mark.integration
 def test_a_second_sigint_ends_at_once(seaweed: SeaweedS3, s3_bucket: str, s3_proxy: FaultProxy, tmp_path: Path) -> None:
     """However long the shutdown timeout is."""
     place = S3Place(seaweed, s3_bucket)
