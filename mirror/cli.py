@@ -65,7 +65,7 @@ def sync(
     from mirror.excluding import find_slips
     from mirror.location import parse_location
     from mirror.progress import make_progress
-    from mirror.reports import report_sync
+    from mirror.reports import Asked, report_sync
     from mirror.stopping import Stopping
     from mirror.sync import Limits, check_directories
     from mirror.sync import sync as run_sync
@@ -82,14 +82,14 @@ def sync(
             summary = run_sync(
                 directories, url, config, stopping=stopping, include=include, limits=limits, tell=progress.update
             )
-        return report_sync(summary, location.shown, output)
+        return report_sync(summary, Asked(directories, include, location.shown), output)
 
 
 def _plan(
     directories: list[Path], location: Location, config: MirrorConfig, include: tuple[str, ...], output: Output
 ) -> int:
     from mirror.planning import Planner
-    from mirror.reports import report_plan, report_planned
+    from mirror.reports import Asked, report_plan, report_planned
     from mirror.stores.opening import check_protocol
 
     check_protocol(location)
@@ -101,7 +101,7 @@ def _plan(
                 report_planned(planned, output)
         except OSError as error:
             problems.append(f"{directory} cannot be read: {error.strerror or error}")
-    return report_plan(planner, problems, location.shown, output)
+    return report_plan(planner, problems, Asked(directories, include, location.shown), output)
 
 
 @command(commands, *EVERYTHING)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from mirror.backlog import Left
 from mirror.breaker import BreakerState
@@ -34,8 +36,29 @@ def report_planned(planned: PlannedRecord, output: Output) -> None:
     )
 
 
-def report_plan(planner: Planner, problems: Sequence[str], url: str, output: Output) -> int:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a copy was asked for."""
+
+    directories: Sequence[Path]
+    include: Sequence[str]  # patterns of record ids; none: all
+    url: str  # without credentials
+
+    def nothing_to_do(self, unchanged_files: int) -> str:
+        """Say why there was nothing to copy."""
+        if unchanged_files == 1:
+            return f"nothing to do: the 1 file is in {self.url} already"
+        if unchanged_files:
+            return f"nothing to do: all {unchanged_files:,} files are in {self.url} already"
+        where = _some(map(str, self.directories))
+        if self.include:
+            return f"nothing to do: no record in {where} matches {' or '.join(map(repr, self.include))}"
+        return f"nothing to do: no finished records in {where}"
+
+
+def report_plan(planner: Planner, problems: Sequence[str], asked: Asked, output: Output) -> int:
     """End a dry run."""
+    url = asked.url
     for problem in problems:
         output.error(problem)
     unchanged = f"{plural(planner.unchanged_records, 'record')} ({plural(planner.unchanged_files, 'file')})"
@@ -43,7 +66,7 @@ def report_plan(planner: Planner, problems: Sequence[str], url: str, output: Out
         text = f"would copy {plural(planner.planned_records, 'record')} ({plural(planner.planned_files, 'file')}, "
         text += f"{format_bytes(planner.planned_bytes)}) to {url}; {unchanged} unchanged, nothing was written"
     else:
-        text = f"nothing to do: {unchanged} in {url}"
+        text = asked.nothing_to_do(planner.unchanged_files)
     return output.summary(
         text,
         decide(
@@ -60,8 +83,9 @@ def report_plan(planner: Planner, problems: Sequence[str], url: str, output: Out
     )
 
 
-def report_sync(summary: SyncSummary, url: str, output: Output) -> int:
+def report_sync(summary: SyncSummary, asked: Asked, output: Output) -> int:
     """End a copy."""
+    url = asked.url
     for problem in summary.problems:
         output.error(problem)
     gave_up = summary.ended in {Ended.REFUSED, Ended.AWAY}
@@ -75,7 +99,7 @@ def report_sync(summary: SyncSummary, url: str, output: Output) -> int:
         text += f"{format_bytes(summary.size_bytes)}, to {url}; {summary.unchanged:,} unchanged, "
         text += f"{summary.failed:,} failed, {summary.late:,} late"
     else:
-        text = f"nothing to do: {plural(summary.unchanged, 'file')} in {url}"
+        text = asked.nothing_to_do(summary.unchanged)
     return output.summary(
         text,
         decide(

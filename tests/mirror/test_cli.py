@@ -62,7 +62,10 @@ def test_sync_copies_what_is_missing_and_then_has_nothing_to_do(line: Line, reco
     assert len(copied) == 40
     assert all((records / name).read_bytes() == data for name, data in copied.items())
     second = line("sync", records, tmp_path / "mirror")
-    assert (second.code, second.out) == (0, f"nothing to do: 40 files in file://{tmp_path / 'mirror'}\n")
+    assert (second.code, second.out) == (
+        0,
+        f"nothing to do: all 40 files are in file://{tmp_path / 'mirror'} already\n",
+    )
 
 
 def test_json_is_lines_with_a_summary_of_files(line: Line, records: Path, tmp_path: Path) -> None:
@@ -111,10 +114,19 @@ def test_touching_a_file_copies_nothing(line: Line, records: Path, tmp_path: Pat
     line("sync", records, tmp_path / "mirror")
     for path in records.glob("*.json.zst"):
         path.touch()
-    assert line("sync", "--dry-run", records, tmp_path / "mirror").out.startswith(
-        "nothing to do: 20 records (40 files)"
-    )
-    assert line("sync", records, tmp_path / "mirror").out.startswith("nothing to do: 40 files")
+    for args in (("sync", "--dry-run"), ("sync",)):
+        said = line(*args, records, tmp_path / "mirror")
+        assert (said.code, said.out.startswith("nothing to do: all 40 files are in ")) == (0, True)
+
+
+def test_why_there_is_nothing_to_do_is_said(line: Line, records: Path, tmp_path: Path) -> None:
+    """No record at all, or none that matches, is not the same as all being there."""
+    (tmp_path / "empty").mkdir()
+    for args in (("sync", "--dry-run"), ("sync",)):
+        said = line(*args, tmp_path / "empty", tmp_path / "mirror")
+        assert (said.code, said.out) == (0, f"nothing to do: no finished records in {tmp_path / 'empty'}\n")
+        said = line(*args, "--include", "zz*", records, tmp_path / "mirror")
+        assert (said.code, said.out) == (0, f"nothing to do: no record in {records} matches 'zz*'\n")
 
 
 def test_include_chooses_records_by_id(line: Line, tmp_path: Path) -> None:
@@ -125,7 +137,7 @@ def test_include_chooses_records_by_id(line: Line, tmp_path: Path) -> None:
     assert line("sync", "--dry-run", *args).out.startswith("copy tr_a1")
     assert line("sync", "--json", *args).summary["copied"] == 4
     assert not (tmp_path / "mirror" / document_name("tr_b1")).exists()
-    assert line("sync", *args).out.startswith("nothing to do: 4 files")
+    assert line("sync", *args).out.startswith("nothing to do: all 4 files are in ")
     assert line("sync", "--json", tmp_path / "records", tmp_path / "mirror").summary["copied"] == 2
 
 
