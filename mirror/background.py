@@ -27,6 +27,7 @@ from mirror.stores.opening import StoreOpener, check_protocol, open_store
 
 logger = logging.getLogger(__name__)
 
+LATE_NAMES = 100_000  # late records known by id; of more only the number is
 NAMED = 20  # records named where not all can be
 
 _in_child: list[object] = []  # what a parent ran: neither used nor torn down in its child
@@ -191,7 +192,7 @@ class RecordMirror:
 
     def left(self) -> list[Left]:
         """Return the records that were handed over and are not in the mirror, as far as they have a name here."""
-        given_up = self._running.engine.given_up() if self._running else []
+        given_up = self._running.engine.given_up.left() if self._running else []
         return [*given_up, *self._backlog.left()]
 
     def flush(self, timeout_s: float | None = None) -> bool:
@@ -236,7 +237,7 @@ class RecordMirror:
         self._running = None
         self._closed = False
         self._kinds = Kinds()
-        self._backlog = Backlog(self.config.queue_size)
+        self._backlog = Backlog(self.config.queue_size, late_names=max(self.config.queue_size, LATE_NAMES))
         self._directories = {}
 
     def __enter__(self) -> Self:

@@ -87,9 +87,10 @@ class Left:
 class Backlog:
     """A bounded queue without duplicates, with its books. Any thread may call any method; each returns at once."""
 
-    def __init__(self, size: int, *, clock: Callable[[], float] = time.time) -> None:
-        """Hold up to ``size`` waiting records, and the names of as many late ones."""
+    def __init__(self, size: int, *, late_names: int | None = None, clock: Callable[[], float] = time.time) -> None:
+        """Hold up to ``size`` waiting records, and the ids of ``late_names`` late ones (None: of as many)."""
         self._size = size
+        self._late_names = size if late_names is None else late_names
         self._clock = clock
         self._lock = threading.Lock()
         self._jobs: dict[tuple[Path, str], Job] = {}
@@ -109,14 +110,17 @@ class Backlog:
                 self._note_late(directory, record_id, 1, since=self._clock())
             return added
 
-    def found(self, directory: Path, record_id: str, since: float) -> Added:
-        """Take a record that is on disk and not in the mirror; one that was late stops being late."""
+    def found(self, directory: Path, record_id: str, since: float, *, owed: bool = False) -> Added:
+        """Take a record that is on disk and not in the mirror; one that was late stops being late.
+
+        ``owed``: its copy turned out to lack something, so that it is taken after a close too.
+        """
         with self._lock:
             if (directory, record_id) in self._jobs:
                 return Added.KNOWN
             late = self._late.get(directory)
             count = (late.ids.get(record_id) or min(1, late.unnamed_looked_for)) if late else 0
-            if self._abandoned or (self._closed and not count):
+            if self._abandoned or (self._closed and not count and not owed):
                 return Added.CLOSED
             added = self._add(Job(directory, record_id, count or 1, since, own=count > 0))
             if added is Added.QUEUED:
@@ -299,7 +303,7 @@ class Backlog:
         self._late_count += count
         if record_id in late.ids:
             late.ids[record_id] += count
-        elif self._late_named < self._size:
+        elif self._late_named < self._late_names:
             late.ids[record_id] = count
             self._late_named += 1
         else:

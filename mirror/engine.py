@@ -14,19 +14,20 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mirror.backlog import Added, Backlog, Job, Left, Outcome
+from mirror.backlog import Added, Backlog, Job, Outcome
 from mirror.breaker import Breaker, BreakerState
 from mirror.copying import Copier, copy_record
 from mirror.errands import Errands
 from mirror.errors import FileRefusedError, RecordChangedError, RecordError, StoreError, StoreRefusedError
+from mirror.given_up import GivenUp
 from mirror.kinds import Kinds
 from mirror.ledger import Ledger
 from mirror.looking import Chunk, Looked, look, matcher
 from mirror.names import document_name
-from mirror.record import FileState, RecordGoneError, read_state
+from mirror.record import RecordGoneError, read_state
 from mirror.record_directory import RecordDirectory, refuse_the_mirror
 from mirror.reliable import ReliableStore
-from mirror.segments import SegmentWriter
+from mirror.segments import SegmentReader, SegmentWriter
 from mirror.store import Store
 from mirror.stores.threads import DaemonThreads
 
@@ -34,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 3.0  # while there are new receipts
 TICK_S = 1.0  # how often late directories are considered
-MAX_GIVEN_UP = 10_000  # refused files remembered, so that a look does not offer them again
 LAST_FLUSH_S = 5.0  # for the last receipts when a close runs out of time
 
 
@@ -48,14 +48,6 @@ class Totals:
     unchanged: int = 0  # records that a look found to be in the mirror already
     lost: int = 0  # records whose local file was gone before it was copied
     last_error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _GivenUp:
-    """A record that is not tried again before its document changes."""
-
-    document: FileState | None
-    reason: str
 
 
 class Engine:
@@ -91,7 +83,7 @@ class Engine:
         self._segments = SegmentWriter(store, copier.writer)
         self._threads = DaemonThreads(4, "record-mirror-disk")
         self._directories: dict[Path, RecordDirectory] = {}
-        self._given_up: dict[tuple[Path, str], _GivenUp] = {}
+        self.given_up = GivenUp()
         self._copies: set[asyncio.Task[None]] = set()
         self._errands = Errands(self.wake.set)
         self._waiting = 0  # calls of drained() that have not returned
@@ -172,10 +164,6 @@ class Engine:
         """How many receipts are not in the mirror yet; any thread may ask."""
         return self._segments.waiting
 
-    def given_up(self) -> list[Left]:
-        """Return the records that are not tried again before they change; any thread may ask."""
-        return [Left(path, record_id, known.reason) for (path, record_id), known in list(self._given_up.items())]
-
     async def look_at(self, path: Path, include: Collection[str] | None = None) -> Looked:
         """Offer every record of a directory that is not in the mirror, waiting for room where the backlog is full.
 
@@ -201,9 +189,7 @@ class Engine:
                 for record in chunk.uncopied:
                     if self._is_done(directory, record.record_id):
                         continue
-                    while self._backlog.found(path, record.record_id, record.since) is Added.FULL:
-                        self._room.clear()
-                        await self._room.wait()
+                    await self._offer(path, record.record_id, record.since)
                     if record.record_id in late_ids:
                         seen.add(record.record_id)
                 self.wake.set()
@@ -214,17 +200,23 @@ class Engine:
             self.wake.set()
         return Looked(records, files)
 
+    async def _offer(self, path: Path, record_id: str, since: float, *, owed: bool = False) -> None:
+        """Have a record that was found copied, once there is room for it."""
+        while self._backlog.found(path, record_id, since, owed=owed) is Added.FULL:
+            self._room.clear()
+            await self._room.wait()
+
     def _is_done(self, directory: RecordDirectory, record_id: str) -> bool:
         """Whether nothing is left to do for a record that a look came by a moment ago."""
         try:
             is_copied = directory.holds(record_id, self._kinds.known(directory.path), self._copier.exclude)
         except RecordGoneError:
             return True
-        return is_copied or self._is_given_up(directory.path, record_id)
+        return is_copied or self.given_up.has(directory.path, record_id)
 
     def _settle_unseen(self, path: Path, directory: RecordDirectory, record_id: str) -> None:
         """Settle a late record that the look did not offer: it is in the mirror, given up, or gone from the disk."""
-        if self._is_given_up(path, record_id):
+        if self.given_up.has(path, record_id):
             outcome = Outcome.FAILED
         elif read_state(path, document_name(record_id)) is None and directory.ledger.get(record_id) is None:
             self._lose(path, record_id)
@@ -284,7 +276,7 @@ class Engine:
     async def _recheck(self, path: Path) -> None:
         try:
             for record_id in await self._threads.run(self._kinds.recheck, path):
-                self._backlog.found(path, record_id, time.time())
+                await self._offer(path, record_id, time.time(), owed=True)
         except OSError as error:
             logger.warning("cannot look for new kinds of sidecars in %s: %s", path, error)
 
@@ -336,7 +328,7 @@ class Engine:
         if previous is None or (copied.receipt.files, copied.receipt.excluded) != (previous.files, previous.excluded):
             line, mark = directory.ledger.append(copied.receipt)
             self._segments.add(line, mark, directory.ledger.mark_sent)
-        self._given_up.pop((job.directory, job.record_id), None)
+        self.given_up.discard(job.directory, job.record_id)
         self._kinds.copied(job.directory, job.record_id, kinds)
         logger.debug("copied %s: %d files, %d bytes sent", job.record_id, copied.sent_files, copied.sent_bytes)
         return Outcome.MIRRORED
@@ -357,13 +349,11 @@ class Engine:
         try:
             await self._threads.run(refuse_the_mirror, path, self._mirror_directory)
             await self._read_receipts(directory)
+            if not await self._threads.run(ledger.can_keep):
+                await directory.read_from_mirror(SegmentReader(self._store))
         except BaseException as error:
             del self._directories[path]
-            if isinstance(error, RecordError):  # for all that wait for the directory
-                directory.ready.set_exception(error)
-                directory.ready.exception()
-            else:
-                directory.ready.cancel()
+            directory.fail(error)
             raise
         directory.ready.set_result(None)
         return directory
@@ -396,13 +386,7 @@ class Engine:
     def _give_up(self, job: Job, error: Exception) -> None:
         self._note(error)
         logger.error("gave up on %r; the local file is kept: %s", job.record_id, error)
-        if len(self._given_up) < MAX_GIVEN_UP:
-            state = read_state(job.directory, document_name(job.record_id))
-            self._given_up[job.directory, job.record_id] = _GivenUp(state, str(error))
-
-    def _is_given_up(self, path: Path, record_id: str) -> bool:
-        known = self._given_up.get((path, record_id))
-        return known is not None and known.document == read_state(path, document_name(record_id))
+        self.given_up.add(job.directory, job.record_id, str(error))
 
     def _note(self, error: Exception) -> None:
         self.totals.last_error = str(error)

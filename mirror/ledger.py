@@ -115,6 +115,17 @@ class Ledger:
             self._insert([(receipt, line)])
             return line, self._write(line)
 
+    def can_keep(self) -> bool:
+        """Whether receipts can be kept beside the records: not on a read-only disk, nor in another's directory."""
+        places = (self._folder, self._folder.parent, self._folder.parent.parent)
+        nearest = next((place for place in places if place.exists()), places[-1])
+        return os.access(nearest, os.W_OK | os.X_OK)
+
+    def learn(self, receipts: Iterable[Receipt]) -> None:
+        """Know receipts from elsewhere, for as long as this process lives."""
+        with self._lock:
+            self._insert([(receipt, encode_line(receipt)) for receipt in receipts])
+
     def mark_sent(self, mark: Mark) -> None:
         """Remember that a journal is in the mirror up to this mark."""
         with contextlib.suppress(OSError):  # costs a receipt sent twice

@@ -12,11 +12,14 @@ from pathlib import Path
 from mirror.errors import RecordError
 from mirror.ledger import Ledger
 from mirror.looking import every_id
+from mirror.receipt import Receipt
 from mirror.record import read_record
+from mirror.segments import SegmentReader
 from mirror.stores.threads import DaemonThreads
 
 FRESH_S = 0.05  # for so long the receipts of others count as just read
 PAUSE = 2  # times as long as reading them took
+BATCH = 500  # receipts
 
 
 @dataclass(slots=True)
@@ -45,6 +48,28 @@ class RecordDirectory:
         names = {file.name for file in receipt.files}
         is_covered = not self.ledger.uncovered([(record_id, record.document)], exclude)
         return is_covered and all(state.name in names for state in record.sidecars)
+
+    async def read_from_mirror(self, reader: SegmentReader) -> None:
+        """Learn from the mirror's own receipts what is there: the disk here keeps none.
+
+        Raises:
+            StoreError: they could not be read.
+        """
+        batch: list[Receipt] = []
+        async for receipt in reader.read():
+            batch.append(receipt)
+            if len(batch) >= BATCH:
+                self.ledger.learn(batch)
+                batch = []
+        self.ledger.learn(batch)
+
+    def fail(self, error: BaseException) -> None:
+        """Let all that wait for the directory know that it could not be opened."""
+        if isinstance(error, RecordError):
+            self.ready.set_exception(error)
+            self.ready.exception()  # seen, should nobody wait
+        else:
+            self.ready.cancel()
 
     async def read_others(self, threads: DaemonThreads) -> None:
         """Learn what other mirrors have copied, unless that was asked just now."""

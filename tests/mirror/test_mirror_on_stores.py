@@ -408,3 +408,19 @@ def test_a_record_that_is_a_link_or_a_pipe_is_never_waited_for(place: Place, rec
         assert mirror.flush(FLUSH_S)
     names = {name for name in mirrored_files(place) if name.startswith(("tr_pipe", "tr_link", "tr_1."))}
     assert names == {"tr_1.tokens.zst", "tr_1.json.zst"}
+
+
+def test_a_disk_that_keeps_no_receipts_sends_nothing_twice(tmp_path: Path) -> None:
+    """Where nothing can be kept beside the records, the mirror's own receipts say what is there already."""
+    records = tmp_path / "records"
+    records.mkdir()
+    write_corpus(records, profile="tiny", count=10, seed=1)
+    (records / ".mirror").write_text("in the way of the receipts")
+    place = DirectoryPlace(tmp_path / "mirror")
+    sent = []
+    for _ in range(2):
+        with mirror_to(place) as mirror:
+            mirror.scan(records)
+            assert mirror.flush(30)
+            sent.append(mirror.stats()["files"])
+    assert sent == [20, 0]
