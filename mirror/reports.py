@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from mirror.backlog import Left
 from mirror.breaker import BreakerState
 from mirror.exits import Exit, decide
-from mirror.judging import Finding
+from mirror.judging import Finding, FindingKind
 from mirror.output import Output, format_bytes, plural
 from mirror.planning import PlannedRecord, Planner
 from mirror.repair import RepairPlan, RepairResult
@@ -175,11 +176,17 @@ def report_watch(stats: MirrorStats, left: Sequence[Left], output: Output, *, co
 
 
 def report_findings(findings: Iterable[Finding], output: Output) -> None:
-    """Say what is wrong, file by file."""
-    for finding in findings:
+    """Say what is wrong, file by file; to people in one line what could not be checked for one and the same reason."""
+    listed = list(findings)
+    alike = Counter(finding.detail for finding in listed if finding.kind is FindingKind.UNCHECKED)
+    for detail, count in alike.items():
+        if count > 1 and not output.json:
+            output.line("finding", f"{FindingKind.UNCHECKED}  {plural(count, 'file')}  {detail}")
+    for finding in listed:
+        is_said = not output.json and finding.kind is FindingKind.UNCHECKED and alike[finding.detail] > 1
         output.line(
             "finding",
-            f"{finding.kind}  {finding.name}  {finding.detail}",
+            None if is_said else f"{finding.kind}  {finding.name}  {finding.detail}",
             kind=finding.kind.value,
             name=finding.name,
             id=finding.record_id,
@@ -187,12 +194,22 @@ def report_findings(findings: Iterable[Finding], output: Output) -> None:
         )
 
 
+def how_checked(results: Iterable[Verification], output: Output) -> str:
+    """Say how many files were found to be as they should be, and by what; a store without identities tells little."""
+    listed = list(results)
+    intact, present = sum(result.intact for result in listed), sum(result.present for result in listed)
+    by_size_alone = present > 0 and present == sum(result.by_size for result in listed)
+    if by_size_alone and not intact:
+        output.remark("nothing was hashed: --download does")
+    return f"{intact:,} intact by hash, {present:,} present by {'size' if by_size_alone else 'size and identity'}"
+
+
 def report_verification(result: Verification, url: str, output: Output) -> int:
     """End a check."""
     report_findings(result.findings, output)
     text = f"{url}: {plural(result.records, 'record')}, {plural(result.files, 'file')}, "
-    text += f"{format_bytes(result.size_bytes)}: {result.intact:,} intact by hash, {result.present:,} present by size "
-    text += f"and identity, {plural(result.damage, 'finding')}, {result.unchecked:,} not checked"
+    text += f"{format_bytes(result.size_bytes)}: {how_checked([result], output)}, "
+    text += f"{plural(result.damage, 'finding')}, {result.unchecked:,} not checked"
     return output.summary(
         text,
         decide(findings=result.damage, unchecked=result.unchecked),

@@ -54,6 +54,7 @@ class Verification:
     files: int = 0  # that receipts name
     size_bytes: int = 0  # of those files
     present: int = 0  # files whose size and identity are right, and whose hash was not asked for
+    by_size: int = 0  # of those present: files that have no identity in the store, such as an ETag
     intact: int = 0  # files whose hash is right
     foreign: int = 0  # objects that are no record's files
     is_empty: bool = False  # there are neither receipts nor record files
@@ -170,6 +171,8 @@ class Verifier:
 
     async def _compare_all(self) -> None:
         checks: set[asyncio.Task[None]] = set()
+        nearest: tuple[float, ExpectedFile, ObjectInfo] | None = None  # to being in the sample
+        any_read = False
         try:
             async for expected, found in self._pairs():
                 if expected is None:
@@ -179,13 +182,20 @@ class Verifier:
                 self._result.files += 1
                 self._result.size_bytes += expected.size_bytes
                 verdict = judge(expected, found)
-                if verdict is Standing.PRESENT and self._wants_hash(expected.name) and found is not None:
+                drawn = self._draw(expected.name)
+                if verdict is Standing.PRESENT and found is not None and self._wants_hash(drawn):
+                    any_read = True
                     while len(checks) >= self._workers:
                         done, checks = await asyncio.wait(checks, return_when=asyncio.FIRST_COMPLETED)
                         _raise_first(done)
                     checks.add(asyncio.create_task(self._check(expected, found)))
                 else:
-                    self._note(verdict)
+                    self._note(verdict, found)
+                    if verdict is Standing.PRESENT and found is not None and (nearest is None or drawn < nearest[0]):
+                        nearest = drawn, expected, found
+            if self._level.read_back and not any_read and nearest is not None:  # a sample is never empty
+                self._note_present(nearest[2], -1)
+                checks.add(asyncio.create_task(self._check(nearest[1], nearest[2])))
             if checks:
                 done, checks = await asyncio.wait(checks)
                 _raise_first(done)
@@ -203,11 +213,13 @@ class Verifier:
         for pair in pairing.rest():
             yield pair
 
-    def _wants_hash(self, name: str) -> bool:
-        if self._level.ask_store or self._level.read_back >= 1:
-            return True
-        drawn = hashlib.blake2b(f"{self._level.seed}:{name}".encode(), digest_size=8).digest()
-        return int.from_bytes(drawn) < self._level.read_back * 2**64
+    def _draw(self, name: str) -> float:
+        """Return a number from 0 to 1, without 1, that is the same for a file whenever the seed is."""
+        drawn = hashlib.blake2b(f"{self._level.seed}:{name}".encode(), digest_size=6).digest()
+        return int.from_bytes(drawn) / 2**48
+
+    def _wants_hash(self, drawn: float) -> bool:
+        return self._level.ask_store or drawn < self._level.read_back
 
     async def _check(self, expected: ExpectedFile, found: ObjectInfo) -> None:
         try:
@@ -220,7 +232,7 @@ class Verifier:
                 found_now = stated
             else:
                 digest, found_now = await self._store.repeat(lambda: self._hash(expected.name)), found
-            self._note(judge(expected, found_now, digest))
+            self._note(judge(expected, found_now, digest), found_now)
         except NotFoundError:
             self._note(judge(expected, None))
         except StoreError as error:
@@ -234,14 +246,19 @@ class Verifier:
             hasher.update(chunk)
         return hasher.hexdigest()
 
-    def _note(self, verdict: Finding | Standing) -> None:
+    def _note(self, verdict: Finding | Standing, found: ObjectInfo | None = None) -> None:
         if verdict is Standing.PRESENT:
-            self._result.present += 1
+            self._note_present(found, 1)
         elif verdict is Standing.INTACT:
             self._result.intact += 1
         else:
             assert isinstance(verdict, Finding)  # noqa: S101 - the only other
             self._result.findings.append(verdict)
+
+    def _note_present(self, found: ObjectInfo | None, count: int) -> None:
+        self._result.present += count
+        if found is None or not (found.etag or found.version_id):
+            self._result.by_size += count
 
     def _note_stray(self, found: ObjectInfo) -> None:
         try:
@@ -270,7 +287,8 @@ class Verifier:
                 self._result.files += 1
                 self._result.size_bytes += expected.size_bytes
             try:
-                self._note(judge(expected, await self._store.stat(name)))
+                found = await self._store.stat(name)
+                self._note(judge(expected, found), found)
             except StoreError as error:
                 self._note(_unchecked(expected, str(error)))
         self._strays = [stray for stray in self._strays if self._manifest.file(stray) is None]

@@ -8,7 +8,7 @@ from mirror.exits import Exit, decide
 from mirror.judging import FindingKind
 from mirror.output import Output, format_bytes, plural
 from mirror.progress import Tally
-from mirror.reports import NAMED, report_findings
+from mirror.reports import NAMED, how_checked, report_findings
 from references.link import LinkSummary
 from references.link_plan import LinkedStep, Verdict
 from references.listed import ListedRecord
@@ -119,8 +119,8 @@ def report_run_verification(found: RunVerification, source: str, output: Output,
     text = f"{source}: {plural(found.steps, 'step')}, {plural(found.records, 'record')}, "
     if found.not_referenced is not None:
         text += f"{plural(found.references, 'reference')} in W&B ({found.not_referenced:,} lacking), "
-    text += f"{plural(files, 'file')} in their mirrors: {intact:,} intact by hash, {present:,} present by size and "
-    text += f"identity, {plural(damage, 'finding')}, {unchecked + len(found.bad_steps):,} not checked"
+    text += f"{plural(files, 'file')} in their mirrors: {how_checked(found.mirrors.values(), output)}, "
+    text += f"{plural(damage, 'finding')}, {unchecked + len(found.bad_steps):,} not checked"
     if found.not_referenced:
         output.remark("W&B lacks references to files that have landed since: `record-mirror link` adds them")
     return output.summary(

@@ -295,6 +295,17 @@ def test_a_sample_is_read_back(line: Line, records: Path, tmp_path: Path) -> Non
     summary = line("verify", "--json", "--sample", "50%", tmp_path / "mirror").summary
     assert summary["intact"] + summary["present"] == 40
     assert 0 < summary["intact"] < 40
+    summary = line("verify", "--json", "--sample", "0.000001%", tmp_path / "mirror").summary
+    assert (summary["intact"], summary["present"]) == (1, 39)
+
+
+def test_a_directory_has_no_identities_and_that_is_said(line: Line, records: Path, tmp_path: Path) -> None:
+    """By size alone little is known; how to know more is remarked."""
+    line("sync", records, tmp_path / "mirror")
+    said = line("verify", tmp_path / "mirror")
+    assert "0 intact by hash, 40 present by size, 0 findings" in said.out
+    assert (said.code, said.err) == (0, "nothing was hashed: --download does\n")
+    assert line("verify", "--download", tmp_path / "mirror").err == ""
 
 
 def test_what_the_store_cannot_tell_is_not_checked(line: Line, records: Path, tmp_path: Path) -> None:
@@ -302,6 +313,10 @@ def test_what_the_store_cannot_tell_is_not_checked(line: Line, records: Path, tm
     line("sync", records, tmp_path / "mirror")
     said = line("verify", "--json", "--ask-store", tmp_path / "mirror")
     assert (said.code, said.summary["unchecked"], said.summary["findings"]) == (5, 40, 0)
+    assert len(said.of_type("finding")) == 40
+    said = line("verify", "--ask-store", tmp_path / "mirror")
+    assert said.out.splitlines()[0] == "unchecked  40 files  not checked: the store keeps no xxh3_128 of it"
+    assert len(said.out.splitlines()) == 2
 
 
 def test_where_there_is_no_mirror_nothing_is_complete(line: Line, records: Path, tmp_path: Path) -> None:
