@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Iterator
 from enum import Enum
+from itertools import repeat
 from typing import Any
 
 import msgspec
@@ -23,6 +25,25 @@ class _Hostile:
         raise AttributeError(name) if name.startswith("_") else RuntimeError(name)
 
     def __str__(self) -> str:
+        raise RuntimeError
+
+
+class _Number(int):
+    """What a library may take for a number, and is no ``int`` by type."""
+
+
+class _Endless(dict[str, int]):
+    """Never comes to its last item."""
+
+    def items(self) -> Any:  # noqa: ANN401 - no view
+        """Give the same item for ever."""
+        return repeat(("a", 1))
+
+
+class _Broken(list[int]):
+    """Cannot be looked through."""
+
+    def __iter__(self) -> Iterator[int]:
         raise RuntimeError
 
 
@@ -46,6 +67,7 @@ def test_a_field_is_read_from_objects_and_mappings_alike() -> None:
         (True, True),
         (np.bool_(1), True),
         (np.int64(7), 7),
+        (_Number(7), 7),
         (np.float32(0.5), 0.5),
         (np.arange(3), [0, 1, 2]),
         (float("nan"), None),
@@ -75,9 +97,30 @@ def test_a_cycle_ends() -> None:
     assert json.dumps(plain.plain(loop)).count("loop") == plain.MAX_DEPTH
 
 
-def test_a_strange_value_does_not_cost_its_neighbours() -> None:
-    """Annotations keep what can be written beside what cannot."""
-    assert plain.plain({"reward": 1.0, "env": _Hostile()}) == {"reward": 1.0, "env": "<_Hostile>"}
+def _branching_cycle() -> list[Any]:
+    loop: list[Any] = []
+    loop += [loop, loop]
+    return loop
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        pytest.param(_Hostile(), "<_Hostile>", id="hostile"),
+        pytest.param(_branching_cycle(), "<list>", id="a cycle that doubles at each turn"),
+        pytest.param(np.zeros(plain.MAX_VALUES), "<ndarray>", id="a tensor"),
+        pytest.param(_Endless(), "<_Endless>", id="endless"),
+        pytest.param(_Broken([1]), "<_Broken>", id="broken"),
+    ],
+)
+def test_a_strange_value_does_not_cost_its_neighbours(value: object, name: str) -> None:
+    """Annotations keep what can be written beside what cannot, which is named, and nobody waits for it."""
+    assert plain.plain({"env": value, "reward": 1.0}) == {"env": name, "reward": 1.0}
+
+
+def test_annotations_that_never_end_are_cut_off() -> None:
+    """Even the annotations themselves may be anything."""
+    assert plain.plain(_Endless()) == {"a": 1}
 
 
 def test_a_plain_value_is_a_copy() -> None:
@@ -109,7 +152,17 @@ def test_text_always_has_a_utf8_form(value: str) -> None:
     assert made.encode().decode() == made
 
 
-@pytest.mark.parametrize(("value", "expected"), [(3, 3), (np.int32(3), 3), (None, 0), ("3", 0), (1.5, 0)])
+class _NoIndex:
+    """Fails where it is to be a number."""
+
+    def __index__(self) -> int:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(3, 3), (np.int32(3), 3), (None, 0), ("3", 0), (1.5, 0), (1 << 63, 0), (_NoIndex(), 0)],
+)
 def test_numbers_are_whole_or_zero(value: object, expected: int) -> None:
-    """NumPy's integers are integers; what is no integer is 0."""
+    """NumPy's integers are integers; what is no integer of 64 bits is 0."""
     assert plain.whole_number(value) == expected
