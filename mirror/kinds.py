@@ -29,6 +29,7 @@ class Kinds:
         self._seen: dict[Path, frozenset[str]] = {}
         self._look_at: dict[Path, float] = {}
         self._copied: dict[Path, set[str]] = {}  # ids since the last listing began
+        self._listed: dict[Path, set[str]] = {}  # ids before that, as long as that listing takes
         self._missed: dict[Path, set[str]] = {}  # ids that were copied without a kind that they have
 
     def known(self, directory: Path) -> frozenset[str]:
@@ -53,7 +54,7 @@ class Kinds:
     def learn(self, directory: Path, kinds: Collection[str]) -> None:
         """Remember kinds that somebody else saw in a directory."""
         with self._lock:
-            self._add(directory, kinds, self._copied.get(directory, ()))
+            self._add(directory, kinds)
 
     def copied(self, directory: Path, record_id: str, kinds: Collection[str]) -> None:
         """Remember a record that was copied with what it had of these kinds."""
@@ -64,7 +65,7 @@ class Kinds:
     def unsettled(self) -> list[Path]:
         """Return the directories in which copied records may have kinds that are not known yet."""
         with self._lock:
-            return list(self._copied | self._missed)
+            return list(self._copied | self._listed | self._missed)
 
     def recheck(self, directory: Path) -> set[str]:
         """List a directory, and return the copied records that have a kind which was not known then.
@@ -80,15 +81,20 @@ class Kinds:
     def _list(self, directory: Path) -> None:
         began = self._clock()
         with self._lock:
-            copied = self._copied.pop(directory, set())
-        kinds = find_kinds(directory)
-        with self._lock:
-            self._add(directory, kinds, copied | self._copied.get(directory, set()))  # also what was copied meanwhile
-            self._look_at[directory] = self._clock() + PAUSE * (self._clock() - began)
+            self._listed[directory] = self._copied.pop(directory, set())
+        try:
+            kinds = find_kinds(directory)
+            with self._lock:
+                self._add(directory, kinds)
+                self._look_at[directory] = self._clock() + PAUSE * (self._clock() - began)
+        finally:
+            with self._lock:
+                del self._listed[directory]
 
-    def _add(self, directory: Path, kinds: Collection[str], copied: Collection[str]) -> None:
+    def _add(self, directory: Path, kinds: Collection[str]) -> None:
         new = set(kinds) - self.known(directory)
         self._seen[directory] = self.known(directory) | new
+        copied = self._copied.get(directory, set()) | self._listed.get(directory, set())
         self._note_missed(directory, copied, new)
 
     def _note_missed(self, directory: Path, copied: Collection[str], new: Collection[str]) -> None:
