@@ -154,6 +154,17 @@ def test_a_kind_that_appears_while_records_are_copied_is_completed(tmp_path: Pat
         assert [file.name for file in receipt.files] == [f"{record_id}.{kind}.zst", f"{record_id}.json.zst"]
 
 
+def test_a_close_waits_for_a_kind_that_appeared_late(tmp_path: Path) -> None:
+    """Also with a full queue and at the last moment: no document is left without a sidecar that lies beside it."""
+    memory = MemoryStore()
+    mirror = mirror_on(memory, queue_size=1)
+    for number in range(20):
+        write_files(tmp_path, f"tr_{number}", b"doc", **{f"kind{number}": b"x"})
+        mirror.submit(tmp_path, f"tr_{number}")
+    assert mirror.close(60)
+    assert memory.records == on_disk(tmp_path)
+
+
 def test_a_server_is_told_at_once_where_a_record_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Host, path, URI and files, whatever the store does, whether or not the record was handed over."""
     write_files(tmp_path / "records", "tr_a", b"doc", tokens=b"t", experts=b"e")

@@ -171,17 +171,37 @@ def test_an_outage_costs_time_and_no_record(tmp_path: Path, caplog: pytest.LogCa
 
 def test_what_became_late_in_an_outage_is_copied_by_the_same_process(tmp_path: Path) -> None:
     """Records whose attempts are used up are found again on disk as soon as the store is back."""
-    ids = write_corpus(tmp_path, profile="tiny", count=10, seed=1)
+    first, *others = write_corpus(tmp_path, profile="tiny", count=10, seed=1)
     memory = MemoryStore()
-    store = FaultyStore(memory, failing(DOWN))
+    store = FaultyStore(memory)
     with mirror_on(store, attempts=1, rescan_s=3600.0) as mirror:
-        for record_id in ids:
+        mirror.scan(tmp_path)
+        mirror.submit(tmp_path, first)
+        assert mirror.flush(30)  # and no look is under way any more
+        store.add(failing(DOWN))
+        for record_id in others:
+            write_files(tmp_path, record_id, b"again", tokens=b"again")
             mirror.submit(tmp_path, record_id)
         eventually(lambda: mirror.stats()["late"] > 0 and mirror.stats()["breaker"] == "open")
         store.heal()
         assert mirror.flush(60)
         assert_books_balance(mirror)
-        assert mirror.stats()["mirrored"] == 10
+    assert memory.records == on_disk(tmp_path)
+
+
+def test_a_close_looks_for_what_is_late_at_once(tmp_path: Path) -> None:
+    """It is the last chance in this process, however far off the next look would be."""
+    write_files(tmp_path, "tr_a", b"doc")
+    memory = MemoryStore()
+    store = FaultyStore(memory)
+    mirror = mirror_on(store, attempts=1, rescan_s=3600.0)
+    mirror.scan(tmp_path)
+    assert mirror.flush(30)
+    store.add(StoreFault(action=Raise(error=DOWN), match=is_record))
+    write_files(tmp_path, "tr_a", b"again")
+    mirror.submit(tmp_path, "tr_a")
+    eventually(lambda: mirror.stats()["late"] == 1)
+    assert mirror.close(30)
     assert memory.records == on_disk(tmp_path)
 
 

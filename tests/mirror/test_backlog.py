@@ -160,6 +160,16 @@ def test_closed_it_takes_only_what_is_late() -> None:
     assert books(backlog) == (2, 0, 0, 0, 2)
 
 
+def test_what_a_copy_turned_out_to_lack_is_taken_after_a_close_too() -> None:
+    """A close does not call complete what it knows to be incomplete; an abandoned one takes nothing."""
+    backlog = Backlog(10)
+    backlog.close()
+    assert backlog.found(A, "x", 1.0, owed=True) is Added.QUEUED
+    backlog.settle(taken(backlog), Outcome.MIRRORED)
+    backlog.abandon()
+    assert backlog.found(A, "x", 1.0, owed=True) is Added.CLOSED
+
+
 def test_abandoned_everything_is_late_and_stays_so() -> None:
     """What nobody will copy any more is late, whatever a copy still under way says, and has names."""
     backlog = Backlog(10)

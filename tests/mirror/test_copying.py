@@ -342,6 +342,34 @@ def test_a_record_rewritten_during_its_copy_ends_as_one_generation(tmp_path: Pat
     assert order.index(b"doc 2") > max(order.index(b"tokens 2"), order.index(b"experts 2"))
 
 
+def test_a_newer_document_waits_for_its_own_sidecars(tmp_path: Path) -> None:
+    """A record that is written again while its document waits for room is sent anew, sidecars first."""
+
+    async def scenario() -> None:
+        write_files(tmp_path, "tr_a", b"doc 1", tokens=b"tokens 1")
+        bench = Bench(in_flight=1)
+        stall, release = Stall(), asyncio.Event()
+        bench.faulty.add(StoreFault(action=stall, match=requests_to("put", "tokens")))
+
+        async def hold() -> None:
+            async with bench.allowance.take(1):
+                await release.wait()
+
+        copying = asyncio.create_task(bench.copy(tmp_path))
+        await stall.reached.awaited()
+        holding = asyncio.create_task(hold())  # gets its turn between the sidecar and the document
+        await settled()
+        stall.released.happen()
+        await settled()
+        assert bench.memory.keys_put == ["tr_a.tokens.zst"]
+        write_files(tmp_path, "tr_a", b"doc 2", tokens=b"tokens 2")
+        release.set()
+        await asyncio.gather(copying, holding)
+        assert [put.data for put in bench.memory.puts] == [b"tokens 1", b"tokens 2", b"doc 2"]
+
+    run(scenario)
+
+
 def test_a_record_that_gains_a_sidecar_during_its_copy_has_it(tmp_path: Path) -> None:
     """A newer generation may have more files."""
     write_files(tmp_path, "tr_a", b"doc 1")

@@ -122,6 +122,33 @@ def test_a_copy_that_ends_during_a_listing_is_named_too(tmp_path: Path) -> None:
     assert kinds.recheck(tmp_path) == {"tr_a"}
 
 
+def test_a_kind_that_a_look_learns_during_a_listing_is_missed_by_earlier_copies(tmp_path: Path) -> None:
+    """Whoever of two that look at once learns a kind first: what was copied before is named, unsettled till then."""
+    kinds = Kinds()
+    kinds.copied(tmp_path, "tr_a", KNOWN_KINDS)
+    write_files(tmp_path, "tr_a", brand_new=b"x")
+    unsettled: list[list[Path]] = []
+    directory = Listed(tmp_path)
+
+    def meanwhile() -> None:
+        unsettled.append(kinds.unsettled())
+        kinds.learn(tmp_path, {"brand_new"})
+
+    directory.meanwhile = meanwhile
+    kinds.look(directory)
+    assert unsettled == [[tmp_path]]
+    assert kinds.recheck(tmp_path) == {"tr_a"}
+
+
+def test_a_directory_that_is_gone_has_nothing_to_complete(tmp_path: Path) -> None:
+    """What was copied from it stays copied, and nobody waits for more."""
+    kinds = Kinds()
+    kinds.copied(tmp_path / "gone", "tr_a", KNOWN_KINDS)
+    with pytest.raises(FileNotFoundError):
+        kinds.recheck(tmp_path / "gone")
+    assert kinds.unsettled() == []
+
+
 def test_a_directory_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     """It is never taken for one without sidecars."""
     with pytest.raises(FileNotFoundError):

@@ -71,7 +71,8 @@ def test_a_directory_holds_the_files_of_its_records(tmp_path: Path) -> None:
     write_files(tmp_path / "sub", "tr_b")
     write_files(tmp_path / ".mirror", "tr_c")
     (tmp_path / "readme.txt").touch()
-    (tmp_path / ".tr_d.json.zst.tmp").touch()
+    for name in (".tr_d.json.zst.tmp", ".tr_e.json.zst", ".tr_a.experts.zst"):
+        (tmp_path / name).touch()
     entries = {(entry.record_id, entry.kind): entry.state for entry in iter_entries(tmp_path)}
     assert entries == {
         ("tr_a", None): state_of(tmp_path / "tr_a.json.zst"),
