@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +62,7 @@ class Engine:
         copier: Copier,
         backlog: Backlog,
         kinds: Kinds,
-        place: str,
+        open_ledger: Callable[[Path], Ledger],
         mirror_directory: Path | None,
         workers: int,
         rescan_s: float,
@@ -76,7 +76,7 @@ class Engine:
         self._copier = copier
         self._backlog = backlog
         self._kinds = kinds
-        self._place = place
+        self._open_ledger = open_ledger
         self._mirror_directory = mirror_directory
         self._workers = workers
         self._rescan_s = rescan_s
@@ -343,7 +343,7 @@ class Engine:
         return directory
 
     async def _open(self, path: Path) -> RecordDirectory:
-        ledger = Ledger(path, self._place, self._copier.writer)
+        ledger = self._open_ledger(path)
         directory = RecordDirectory(path, ledger, asyncio.get_running_loop().create_future())
         self._directories[path] = directory
         try:

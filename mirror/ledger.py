@@ -1,8 +1,9 @@
 """What a record directory's own receipts say is in one mirror, so that a restart need not ask the store.
 
 The lines lie in ``<record_dir>/.mirror/<place>/<writer>.jsonl``, one file a writer, only ever appended to; beside each,
-``<writer>.sent`` holds how many of its bytes are also in the mirror. To know millions of records in little memory they
-are indexed in a private SQLite file without a name, which the operating system drops with the process.
+``<writer>.sent`` holds how many of its bytes are also in the mirror. ``url`` in the same folder is the mirror's, for
+people. To know millions of records in little memory they are indexed in a private SQLite file without a name, which the
+operating system drops with the process.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from mirror.record import FileState
 logger = logging.getLogger(__name__)
 
 DIRECTORY = ".mirror"
+URL_FILE = "url"
 _BATCH = 500  # rows a statement; SQLite takes 999 parameters everywhere
 
 
@@ -38,8 +40,9 @@ class Mark:
 class Ledger:
     """The receipts of one record directory for one mirror. Its methods may be called from any thread."""
 
-    def __init__(self, directory: Path, place: str, writer: str) -> None:
-        """Read nothing yet; ``place`` names the mirror (``location.place_id``)."""
+    def __init__(self, directory: Path, place: str, writer: str, *, url: str | None = None) -> None:
+        """Read nothing yet; ``place`` names the mirror (``location.place_id``), ``url`` is kept for who reads it."""
+        self._url = url
         self._folder = directory / DIRECTORY / place
         self._own = self._folder / f"{writer}.jsonl"
         self._lock = threading.Lock()
@@ -203,12 +206,19 @@ class Ledger:
             rows,
         )
 
+    def _keep_url(self) -> None:
+        file = self._folder / URL_FILE
+        if self._url is not None and not file.exists():
+            with contextlib.suppress(OSError):  # costs a name that people can read
+                file.write_text(f"{self._url}\n", encoding="utf-8", errors="surrogateescape")
+
     def _write(self, line: bytes) -> Mark | None:
         try:
             if self._descriptor is None:
                 self._folder.parent.mkdir(exist_ok=True)  # never the record directory: it may not be mounted now
                 self._folder.mkdir(exist_ok=True)
                 self._descriptor = os.open(self._own, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+                self._keep_url()
             start = os.lseek(self._descriptor, 0, os.SEEK_END)
             if os.write(self._descriptor, line) != len(line):
                 os.ftruncate(self._descriptor, start)  # the half of a line would spoil the next
@@ -232,6 +242,15 @@ def _decode(journal: Path, line: bytes, *, say: bool) -> Receipt | None:
         if say:
             logger.warning("skipped a line of %s: %s", journal, error)
         return None
+
+
+def read_url(directory: Path, place: str) -> str | None:
+    """Return the URL of a mirror by its name beside the records; None where no writer has kept it yet."""
+    try:
+        text = (directory / DIRECTORY / place / URL_FILE).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return None
+    return text.strip() or None
 
 
 def _is_journal(entry: os.DirEntry[str]) -> bool:

@@ -154,7 +154,7 @@ def repair(
             result = RepairResult(plan=plan)
             if plan.steps and confirm(plan):
                 place = place_id(location, settings.storage_options)
-                mender = _Mender(store, source, manifest, elsewhere, place, settings, result)
+                mender = _Mender(store, source, manifest, elsewhere, place, location.shown, settings, result)
                 await mender.apply(plan.steps)
             return result
         finally:
@@ -178,6 +178,7 @@ class _Mender:
         manifest: Manifest,
         elsewhere: Manifest | None,
         place: str,
+        url: str,
         config: MirrorConfig,
         result: RepairResult,
     ) -> None:
@@ -185,6 +186,7 @@ class _Mender:
         self._manifest = manifest
         self._elsewhere = elsewhere
         self._place = place
+        self._url = url
         self._workers = config.workers
         self._result = result
         self._copier = Copier(
@@ -225,7 +227,7 @@ class _Mender:
 
     async def _from_disk(self, step: RepairStep, directory: Path) -> None:
         if directory not in self._ledgers:
-            self._ledgers[directory] = Ledger(directory, self._place, self._copier.writer)
+            self._ledgers[directory] = Ledger(directory, self._place, self._copier.writer, url=self._url)
             self._kinds[directory] = find_kinds(directory)
         known = self._manifest.get(step.record_id)
         intact = None if known is None else _without(known, step.names)

@@ -309,7 +309,8 @@ def report_directory_status(status: DirectoryStatus, output: Output) -> int:
     for place in status.places:
         output.line(
             "place",
-            f"{place.place}: {plural(place.receipted, 'record')} receipted, {place.uncopied:,} uncopied",
+            f"{place.url or place.place}: {plural(place.receipted, 'record')} receipted, {place.uncopied:,} uncopied",
+            url=place.url,
             place=place.place,
             receipted=place.receipted,
             uncopied=place.uncopied,

@@ -14,6 +14,7 @@ from mirror.config import MirrorConfig
 from mirror.copying import Copier
 from mirror.engine import Engine
 from mirror.kinds import Kinds
+from mirror.ledger import Ledger
 from mirror.limiter import Limiter
 from mirror.location import Location
 from mirror.loop import LoopThread
@@ -115,7 +116,7 @@ async def _assemble(plan: Plan, backlog: Backlog, kinds: Kinds) -> tuple[Engine,
         copier=copier,
         backlog=backlog,
         kinds=kinds,
-        place=plan.place,
+        open_ledger=lambda path: Ledger(path, plan.place, copier.writer, url=plan.location.shown),
         mirror_directory=plan.location.directory,
         workers=config.workers,
         rescan_s=config.rescan_s,

@@ -10,7 +10,7 @@ from pathlib import Path
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.errors import EmptyMirrorError
-from mirror.ledger import DIRECTORY, Ledger
+from mirror.ledger import DIRECTORY, Ledger, read_url
 from mirror.location import parse_location
 from mirror.looking import look
 from mirror.loop import run_in_loop
@@ -39,6 +39,7 @@ class PlaceStatus:
     """What a record directory's own receipts say of one mirror."""
 
     place: str  # the mirror's name beside the records
+    url: str | None  # without credentials; None where an older release wrote the receipts
     receipted: int  # records that were copied at some time, also those that are no longer here
     uncopied: int  # finished records here that are not in it as they are now
 
@@ -111,7 +112,7 @@ def _read_place(directory: Path, place: str, kinds: Collection[str]) -> PlaceSta
     try:
         ledger.load()
         uncopied = sum(len(chunk.uncopied) for chunk in look(directory, ledger, kinds))
-        return PlaceStatus(place=place, receipted=ledger.count(), uncopied=uncopied)
+        return PlaceStatus(place=place, url=read_url(directory, place), receipted=ledger.count(), uncopied=uncopied)
     finally:
         ledger.close()
 

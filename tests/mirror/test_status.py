@@ -58,6 +58,7 @@ def test_a_directory_is_described_place_by_place(tmp_path: Path) -> None:
     status = read_directory(records)
     assert status.records == 3
     assert all(place.place.startswith("file-") for place in status.places)
+    assert {place.url for place in status.places} == {f"file://{tmp_path / name}" for name in ("one", "two")}
     assert sorted((place.receipted, place.uncopied) for place in status.places) == [(3, 2), (4, 1)]
 
 
@@ -91,6 +92,12 @@ def test_the_command_says_it_for_people_and_programs(tmp_path: Path, capsys: pyt
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["type"] for line in lines] == ["directory", "place", "summary"]
     assert (lines[1]["receipted"], lines[1]["uncopied"], lines[2]["records"]) == (1, 0, 1)
+    assert lines[1]["url"] == f"file://{tmp_path}/m"
+    assert run(commands, ["status", str(tmp_path / "records")]) == 0
+    assert f"file://{tmp_path}/m: 1 record receipted, 0 uncopied" in capsys.readouterr().out
+    for url in (tmp_path / "records" / ".mirror").glob("*/url"):
+        url.unlink()  # as an older release left it
+    assert read_directory(tmp_path / "records").places[0].url is None
 
 
 def test_a_time_that_cannot_be_is_shown_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
