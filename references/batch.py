@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from references import plain
 from references.errors import BatchError
 from references.loss_masks import trainable_rows
+from references.samples import owners_by_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,10 +105,17 @@ def parts_of(samples: Sequence[Sample], batch: Batch) -> list[Part]:
     key = samples[0].final.key
     if len(samples) == 1:
         return [parts[0] or batch.by_key.get(key, _ABSENT)]
+    owners_of = owners_by_source(samples)
+    unsure: set[int] = set()  # objects that name rows and were several draws', or nobody's
     for source, part in batch.draws.get(key, ()):
-        owners = [i for i, sample in enumerate(samples) if sample.came_from(source)] or range(len(samples))
-        for i in owners:
-            parts[i] = max(parts[i], part if len(owners) == 1 else _UNKNOWN)
+        owners = owners_of.get(id(source), ())
+        if len(owners) == 1:
+            parts[owners[0]] = max(parts[owners[0]], part)
+        else:
+            unsure.add(id(source) if owners else 0)
+    for identity in unsure:
+        for i in owners_of.get(identity, range(len(samples))):
+            parts[i] = max(parts[i], _UNKNOWN)
     return parts
 
 

@@ -6,7 +6,7 @@ The same prompt drawn again in the same step (a refill) is another sample with a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,24 +25,32 @@ class Sample:
     Attributes:
         attempts: in the order in which they were logged.
         final: the attempt that no other one supersedes.
+        numbers: which attempts they are.
     """
 
     attempts: list[Entry]
     final: Entry
+    numbers: set[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note the numbers of the first attempts."""
+        self.numbers = {entry.attempt for entry in self.attempts}
 
     def add(self, entry: Entry) -> None:
         """Take in another attempt."""
         self.attempts.append(entry)
+        self.numbers.add(entry.attempt)
         if entry.attempt > self.final.attempt:
             self.final = entry
 
-    def came_from(self, source: object) -> bool:
-        """Say whether an attempt was logged with this very trajectory id object."""
-        return source is not None and any(entry.source is source for entry in self.attempts)
 
-    def has_attempt(self, number: int) -> bool:
-        """Say whether this attempt of the sample has been logged."""
-        return any(entry.attempt == number for entry in self.attempts)
+def owners_by_source(samples: Iterable[Sample]) -> dict[int, list[int]]:
+    """Return which samples were logged with which trajectory id object: their places, by the object's identity."""
+    owners: dict[int, list[int]] = {}
+    for place, sample in enumerate(samples):
+        for source in {id(entry.source) for entry in sample.attempts if entry.source is not None}:
+            owners.setdefault(source, []).append(place)
+    return owners
 
 
 def by_key(entries: Iterable[Entry]) -> dict[Key, list[Entry]]:
@@ -60,12 +68,14 @@ def split_samples(attempts: Iterable[Entry]) -> list[Sample]:
     an attempt of this number: numbers start again at 0 with each draw.
     """
     samples: list[Sample] = []
+    homes: dict[int, Sample] = {}  # the newest sample of each trajectory id object
     for entry in attempts:
-        home = next((sample for sample in reversed(samples) if sample.came_from(entry.source)), None)
-        if home is None and samples:
-            home = samples[-1]
-        if home is None or home.has_attempt(entry.attempt):
-            samples.append(Sample([entry], entry))
+        home = homes.get(id(entry.source), samples[-1] if samples else None)
+        if home is None or entry.attempt in home.numbers:
+            home = Sample([entry], entry)
+            samples.append(home)
         else:
             home.add(entry)
+        if entry.source is not None:
+            homes[id(entry.source)] = home
     return samples

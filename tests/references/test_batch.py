@@ -79,3 +79,13 @@ def test_a_row_named_by_something_else_is_refused(named: object) -> None:
     """What names no trajectory is a mistake of the trainer's and says so."""
     with pytest.raises(BatchError, match="give the trajectory's id"):
         read_batch([named])
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_prompt_may_be_drawn_any_number_of_times(is_known: bool) -> None:  # noqa: FBT001 - pytest gives it by name
+    """The work grows with the draws of one prompt, as where a generator names none, and not with their square."""
+    drawn = [TrajectoryID("", 0) for _ in range(30_000)]
+    named = drawn if is_known else [TrajectoryID("", 0) for _ in drawn]
+    samples = split_samples([entry(f"tr_{n}", key=("", 0), source=source) for n, source in enumerate(drawn)])
+    batch = read_batch(named, [[1]] * len(named))
+    assert set(parts_of(samples, batch)) == {Part.TRAINED if is_known else Part.UNKNOWN}
