@@ -59,6 +59,7 @@ class PullSummary:
         copied_files: of those records.
         copied_bytes: of those files.
         unchanged_records: that were here already.
+        unchanged_files: of all wanted records, that were here already.
         left_out: sidecar kinds that were wanted, and that the mirror leaves out on purpose.
         not_pulled: records that did not come.
         local_only: records that no mirror was to have, and none has; they can be fetched from where they are.
@@ -72,6 +73,7 @@ class PullSummary:
     copied_files: int = 0
     copied_bytes: int = 0
     unchanged_records: int = 0
+    unchanged_files: int = 0
     left_out: set[str] = field(default_factory=set)
     not_pulled: list[NotPulled] = field(default_factory=list)
     local_only: list[ListedRecord] = field(default_factory=list)

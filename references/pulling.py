@@ -153,6 +153,7 @@ class Puller:
         else:
             self._summary.copied_records += bool(files)
             self._summary.unchanged_records += not files
+            self._summary.unchanged_files += len(wanted.files) - len(files)
             self._summary.copied_files += len(files)
             self._summary.copied_bytes += sum(file.size for file in files)
             self._summary.left_out |= left_out(wanted.receipt, self._selection)

@@ -68,13 +68,14 @@ def report_pull(summary: PullSummary, source: str, out: str, output: Output) -> 
         source=source,
         out=out,
         copied=summary.copied_files,
-        unchanged=summary.unchanged_records,
+        unchanged=summary.unchanged_files,
         failed=failed,
         bytes=summary.copied_bytes,
         steps=summary.steps,
         bad_steps=len(summary.bad_steps),
         records=summary.records,
         copied_records=summary.copied_records,
+        unchanged_records=summary.unchanged_records,
         local_only=len(summary.local_only),
     )
 

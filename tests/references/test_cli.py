@@ -84,7 +84,7 @@ def test_pull_brings_a_run_and_then_has_nothing_to_do(line: Line, sample: Sample
     assert f"local only  tr_6  10.0.0.5:{tmp_path}/records/tr_6.json.zst" in first.out
     assert {key: value for key, value in second.summary.items() if key in ("copied", "unchanged", "failed")} == {
         "copied": 0,
-        "unchanged": 5,
+        "unchanged": 10,
         "failed": 0,
     }
     assert [one["id"] for one in second.of_type("local_only")] == ["tr_6"]
