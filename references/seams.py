@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from references.run_index import StepIndex
 
+MOST = 1_000_000_000  # seconds, tries, steps: threads cannot wait for ever
 _LEAST = {"queue_size": 1, "timeout_s": 0.001, "attempts": 1, "backoff_s": 0, "shutdown_timeout_s": 0}
 
 
@@ -45,8 +46,8 @@ class PublishSettings:
         """Refuse at once what would only fail much later, on another thread."""
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not value >= least:
-                raise ConfigError(f"{name.removesuffix('_s')} is {value!r}: give a number of at least {least}")
+            if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= MOST:
+                raise ConfigError(f"{name.removesuffix('_s')} is {value!r}: give a number from {least} to {MOST}")
 
 
 class Publisher(Protocol):

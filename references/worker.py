@@ -5,8 +5,10 @@ Whatever other threads may see of it is written under its lock, after each event
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -19,12 +21,14 @@ from references.agenda import Agenda
 from references.calls import THREAD_NAME, Call, run_on_a_thread
 from references.codec import encode
 from references.run_index import StepIndex
+from references.seams import MOST
 from references.spool import Spool, SpoolError, StepKey
 from references.wandb_client import Run
 
 logger = logging.getLogger(__name__)
 
 EXIT_GRACE_S = 1.0  # what the thread may need after a deadline, e.g. to end a write to the spool
+LEAVING_GRACE_S = 10.0  # likewise where the interpreter leaves, and what is not in the spool by then is lost
 
 Launch = Callable[[Call, Callable[[], object]], None]
 
@@ -54,6 +58,7 @@ class Worker:
 
     def __init__(self, make_agenda: Callable[[Launch], Agenda], spool: Spool, inbox_size: int) -> None:
         """Start nothing. ``inbox_size``: steps that may wait to be written to the spool."""
+        self._pid = os.getpid()
         self._spool = spool
         self._inbox_size = inbox_size
         self._inbox: SimpleQueue[_Event] = SimpleQueue()
@@ -88,20 +93,31 @@ class Worker:
 
     def close(self, timeout_s: float) -> bool:
         """Finish what can be finished in that time, and end the thread; say whether W&B has every step."""
+        self._end(min(timeout_s, MOST), EXIT_GRACE_S)
+        if self._thread is None or not self._thread.is_alive():
+            atexit.unregister(self._leave)
+        with self._lock:
+            return self._has_logged_all and not self._dropped
+
+    def _end(self, timeout_s: float, grace_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         with self._lock:
             thread, was_closed, self._is_closed = self._thread, self._is_closed, True
             if not was_closed:
                 self._inbox.put(_Close(deadline))
         if thread is not None:
-            thread.join(max(0.0, deadline - time.monotonic()) + EXIT_GRACE_S)
-        with self._lock:
-            return self._has_logged_all and not self._dropped
+            thread.join(max(0.0, deadline - time.monotonic()) + grace_s)
+
+    def _leave(self) -> None:
+        """Write to the spool what is still in the inbox: the interpreter leaves, and nobody has closed."""
+        if os.getpid() == self._pid:  # a forked child has the handler, and neither the thread nor the steps
+            self._end(0, LEAVING_GRACE_S)
 
     def _start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=THREAD_NAME, daemon=True)
             self._thread.start()
+            atexit.register(self._leave)
 
     def _only_spool(self, index: StepIndex, run: Run | None) -> None:
         try:

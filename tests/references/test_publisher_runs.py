@@ -257,6 +257,26 @@ def test_leaving_without_close_does_not_hang(client_environment: dict[str, str],
     assert list(Spool(tmp_path).steps()) == [StepKey(name, "train", 1)]
 
 
+LEAVES = """
+from references.publisher import WandbPublisher
+from references.spool import Spool
+
+made = WandbPublisher(spool=Spool(folder))
+for step in range(12):
+    made.publish(step_index(step, run=name), run=None)
+raise SystemExit("the trainer gave up")
+"""
+
+
+def test_leaving_right_after_a_step_loses_none(client_environment: dict[str, str], name: str, tmp_path: Path) -> None:
+    """A trainer that ends without closing, however soon after its last step, has every step in the spool."""
+    process = run_script(LEAVES, client_environment, name, str(tmp_path))
+    output, _ = process.communicate(timeout=60)
+
+    assert "gave up" in output
+    assert sorted(key.step for key in Spool(tmp_path).steps()) == list(range(12))
+
+
 KILLED = """
 run = wandb.init(project="tests", id=name)
 with publisher(folder) as made:

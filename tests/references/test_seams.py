@@ -17,6 +17,8 @@ from references.seams import PublishSettings
         ("queue_size", 0),
         ("timeout_s", 0),
         ("timeout_s", math.nan),
+        ("timeout_s", math.inf),
+        ("shutdown_timeout_s", 1e12),
         ("attempts", 0),
         ("attempts", True),
         ("backoff_s", -1),
