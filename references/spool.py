@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,7 +121,7 @@ class Spool:
 
     def _sizes(self) -> Iterator[tuple[Path, int]]:
         for path in self._directory.glob("run-*/*/step-*.json"):
-            with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+            with contextlib.suppress(OSError):  # another process has just removed it, or it is none of ours
                 yield path, path.stat().st_size
 
 
@@ -135,7 +136,7 @@ def _parse(path: Path) -> StepKey | None:
 
 
 def _write_durably(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")  # other machines have our process's number
     try:
         with temporary.open("wb") as file:
             file.write(data)

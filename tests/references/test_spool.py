@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -75,7 +77,21 @@ def test_what_is_no_step_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "run-run-1" / "test").mkdir()
     (tmp_path / "run-run-1" / "test" / "step-1.json").write_bytes(b"")
 
+    (folder / "step-5.json").symlink_to("step-5.json")
+    (tmp_path / "run-run-2").symlink_to("run-run-2")
+
     assert list(spool.steps()) == [KEY]
+    spool.put(KEY, b"two")
+    assert spool.get(KEY) == b"two"
+
+
+def test_one_step_may_be_written_twice_at_a_time(tmp_path: Path) -> None:
+    """Threads, and processes of one number on several machines, leave one of the contents, whole."""
+    contents = [b"%d" % n * 100_000 for n in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(10):
+            list(threads.map(partial(Spool(tmp_path).put, KEY), contents))
+            assert Spool(tmp_path).get(KEY) in contents
 
 
 def test_a_full_spool_refuses_and_says_what_to_do(tmp_path: Path) -> None:
