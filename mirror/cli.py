@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mirror.commands import EPILOG, command
+from mirror.commands import EPILOG, Commands, command
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
 from mirror.exits import Exit
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.verify import Verification, VerifyLevel
 
 
-@click.group(epilog=EPILOG)
+@click.group(cls=Commands, epilog=EPILOG)
 @click.version_option(package_name="record-mirror")
 def commands() -> None:
     """Copy finished record files to an object store, and prove that they arrived."""
@@ -45,7 +45,7 @@ ask_store_option = option("--ask-store", is_flag=True, help="Ask the store for t
 @url_argument
 @option("--dry-run", is_flag=True, help="Say what would be copied, and write nothing.")
 @include_option
-@option("--give-up-after", type=Seconds(), default=60, show_default=True, help="End when the store is away so long.")
+@option("--give-up-after", type=Seconds(), default="60s", show_default=True, help="End when the store is away so long.")
 @option("--max-duration", type=Seconds(), default=None, help="End after this time; the next run goes on.")
 def sync(
     *,
@@ -99,6 +99,8 @@ def _plan(
         try:
             for planned in planner.plan(directory):
                 report_planned(planned, output)
+        except BrokenPipeError:
+            raise  # by what reads our own words
         except OSError as error:
             problems.append(f"{directory} cannot be read: {error.strerror or error}")
     return report_plan(planner, problems, Asked(directories, include, location.shown), output)

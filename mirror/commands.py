@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import sys
@@ -13,7 +14,7 @@ import click
 from mirror.config import ENV_PREFIX
 from mirror.errors import ConfigError, EmptyMirrorError, MirrorError, StoreError
 from mirror.exits import Exit
-from mirror.options import config_file_option, mirror_options, option
+from mirror.options import config_file_option, mirror_options, misspelt_variables, option
 from mirror.output import Output, logging_to_stderr
 from mirror.redact import redact_url
 
@@ -22,6 +23,36 @@ EPILOG = (
     "RECORD_MIRROR_CONFIG names. Exit codes: 0 complete, 1 failed, 2 usage, 3 partial, 4 differences found, "
     "5 could not check, 130 interrupted."
 )
+
+
+_OTHER_WORDS = {
+    **dict.fromkeys(["copy", "cp", "upload", "push", "backup"], "sync"),
+    **dict.fromkeys(["check", "diff", "fsck"], "verify"),
+    **dict.fromkeys(["download", "get", "restore", "fetch"], "pull"),
+    **dict.fromkeys(["fix", "heal", "mend"], "repair"),
+    **dict.fromkeys(["info", "stat", "stats"], "status"),
+    **dict.fromkeys(["list", "steps"], "ls"),
+}
+
+
+class Commands(click.Group):
+    """A group that knows what its commands are called elsewhere."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command.
+
+        Raises:
+            click.UsageError: there is none; the nearest is suggested.
+        """
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            name = args[0]
+            nearest = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            meant = _OTHER_WORDS.get(name.lower(), nearest[0] if nearest else None)
+            hint = f": did you mean {meant!r}?" if meant in self.commands else "."
+            raise click.UsageError(f"No such command {name!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 def command(
@@ -42,14 +73,13 @@ def command(
         def run(*, json: bool, quiet: bool, verbose: int, **given: Any) -> int:  # noqa: ANN401 - whatever it takes
             output = Output(json=json, quiet=quiet)
             try:
+                _remark_on_variables(output)
                 with logging_to_stderr(verbose=verbose, quiet=quiet):
                     return function(output=output, **given)
             except ConfigError as error:
                 return _fail(output, error, Exit.USAGE)
-            except StoreError as error:
+            except (StoreError, EmptyMirrorError) as error:
                 return _fail(output, _of_store(error, given), failure)
-            except EmptyMirrorError as error:
-                return _fail(output, error, failure)
             except MirrorError as error:
                 return _fail(output, error, Exit.FAILED)
             except BrokenPipeError:
@@ -77,7 +107,12 @@ def run(group: click.Group, args: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code; what a user can cause never ends in a traceback."""
     arguments = list(sys.argv[1:] if args is None else args)
     try:
-        code = group.main(arguments or ["--help"], prog_name="record-mirror", standalone_mode=False)
+        code = group.main(
+            arguments or ["--help"],
+            prog_name="record-mirror",
+            standalone_mode=False,
+            help_option_names=["-h", "--help"],
+        )
     except (click.UsageError, ConfigError) as error:
         return _refuse(error, arguments)
     except click.ClickException as error:
@@ -87,10 +122,15 @@ def run(group: click.Group, args: Sequence[str] | None = None) -> int:
     return int(code or 0)
 
 
-def _of_store(error: StoreError, given: Mapping[str, Any]) -> str:
+def _remark_on_variables(output: Output) -> None:
+    for remark in misspelt_variables(click.get_current_context().find_root()):
+        output.remark(remark)
+
+
+def _of_store(error: StoreError | EmptyMirrorError, given: Mapping[str, Any]) -> str:
     """Say where it happened instead of what was called; where two stores take part, nobody knows which it was."""
     where = given.get("url") or given.get("source")
-    if where is None or given.get("source_url"):
+    if where is None or given.get("source_url") or not isinstance(error, StoreError):
         return str(error)
     name = "" if error.key.endswith("/") or not error.key else f"{error.key}: "
     return f"{redact_url(where)}: {name}{error.reason}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self, TypedDict
 
 from mirror.errors import ConfigError
+from mirror.measures import parse_bytes, parse_seconds
 from mirror.redact import redact_url
 
 ENV_PREFIX = "RECORD_MIRROR_"
@@ -24,6 +25,8 @@ ALIASES = {
     "shutdown_timeout": "shutdown_timeout_s",
     "rescan": "rescan_s",
 }
+TIMES = ("timeout_s", "backoff_s", "shutdown_timeout_s", "rescan_s")
+SIZES = ("max_bytes_in_flight",)
 CHECKSUMS = ("auto", "xxh3_128", "md5")
 _KIND = re.compile(r"[^\s.,;/\\\x00-\x1f\x7f-\x9f]+")
 
@@ -77,7 +80,7 @@ class MirrorConfig:
         object.__setattr__(self, "storage_options", _options(self.storage_options))
         for name in ("workers", "max_bytes_in_flight", "queue_size", "attempts"):
             _check_int(name, getattr(self, name))
-        for name in ("timeout_s", "backoff_s", "shutdown_timeout_s", "rescan_s"):
+        for name in TIMES:
             object.__setattr__(self, name, _seconds(name, getattr(self, name)))
         if not self.timeout_s:
             raise ConfigError("timeout_s must be more than 0 seconds")
@@ -118,7 +121,7 @@ class MirrorConfig:
         Raises:
             ConfigError: the file cannot be read, or an option is unknown or wrong.
         """
-        return cls.from_mapping(file_values(path))
+        return cls.from_mapping({name: measured(name, value) for name, value in file_values(path).items()})
 
     def as_mapping(self) -> dict[str, object]:
         """Return the options that differ from their defaults, as ``from_mapping`` takes them."""
@@ -137,6 +140,8 @@ def file_values(path: str | os.PathLike[str]) -> dict[str, object]:
         ConfigError: it cannot be read.
     """
     file = Path(path)
+    if file.suffix in {".yaml", ".yml"}:
+        raise ConfigError(f"the configuration file {file} must be TOML or JSON, not YAML")
     try:
         text = file.read_text(encoding="utf-8")
         values = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
@@ -145,6 +150,21 @@ def file_values(path: str | os.PathLike[str]) -> dict[str, object]:
     if not isinstance(values, dict):
         raise ConfigError(f"the configuration file {file} must hold a table of options")
     return values
+
+
+def measured(name: str, value: object) -> object:
+    """Return an option's value from a file: a time or a size may be written with its unit, such as ``"10m"``.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    field_name = ALIASES.get(name, name)
+    if not isinstance(value, str) or field_name not in TIMES + SIZES:
+        return value
+    try:
+        return parse_seconds(value) if field_name in TIMES else parse_bytes(value)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
 def environment_values(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -166,16 +186,17 @@ def _from_text(variable: str, option: str, text: str) -> object:
     try:
         if isinstance(default, bool):
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+        if option in TIMES + SIZES:
+            return parse_seconds(text) if option in TIMES else parse_bytes(text)
         if isinstance(default, int):
             return int(text)
-        if isinstance(default, float):
-            return float(text)
         if isinstance(default, tuple):
             return tuple(part.strip() for part in text.split(",") if part.strip())
         if isinstance(default, Mapping):
             return json.loads(text)
     except (ValueError, KeyError):
         kind = "JSON" if isinstance(default, Mapping) else type(default).__name__
+        kind = "time such as 10m" if option in TIMES else "size such as 64MiB" if option in SIZES else kind
         raise ConfigError(f"the environment variable {variable} must hold a valid {kind}") from None
     return text
 

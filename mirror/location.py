@@ -59,6 +59,8 @@ def parse_location(url: str | os.PathLike[str]) -> Location:
     Raises:
         ConfigError: it is empty, chained, or names no bucket.
     """
+    if not isinstance(url, str | os.PathLike):
+        raise ConfigError(f"the mirror's URL must be text or a path such as s3://bucket/prefix, not {url!r}")
     text = os.fspath(url)
     if not text.strip() or "\0" in text:
         raise ConfigError(

@@ -10,21 +10,20 @@ import difflib
 import functools
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
-from mirror.config import ALIASES, ENV_PREFIX, MirrorConfig, file_values
+from mirror.config import ALIASES, CHECKSUMS, ENV_PREFIX, SIZES, TIMES, MirrorConfig, file_values, measured
 from mirror.errors import ConfigError
 from mirror.location import GCS_PROTOCOLS, S3_PROTOCOLS
+from mirror.measures import parse_bytes, parse_seconds, show_bytes, show_seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _STORAGE = "storage_options"
-_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _STRENGTH = (ParameterSource.DEFAULT_MAP, ParameterSource.ENVIRONMENT, ParameterSource.COMMANDLINE)
 
 # What settings are called on a command line, and what they do there.
@@ -40,7 +39,7 @@ _FLAGS: Mapping[str, tuple[str, str]] = {
     "rescan_s": ("--rescan", "Time between looks at the whole directory."),
     "host": ("--host", "This node's address in receipts; found out unless given."),
     "fsync": ("--fsync/--no-fsync", "Have a mirror in a directory survive a power cut."),
-    "upload_checksum": ("--upload-checksum", "What an S3 store checks uploads by: auto, xxh3_128 or md5."),
+    "upload_checksum": ("--upload-checksum", "What an S3 store checks uploads by."),
 }
 REQUESTS = ("workers", "timeout_s", "attempts", "backoff_s")  # what a command that only asks a store needs
 COPIES = (*REQUESTS, "exclude", "max_bytes_in_flight", "host", "fsync", "upload_checksum")  # one that also copies
@@ -54,10 +53,23 @@ class Seconds(click.ParamType):  # type: ignore[type-arg] # generic in click's n
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return seconds."""
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([smhd]?)", str(value).strip())
-        if not found:
-            self.fail(f"{value!r} is not a time such as 90, 10m or 2h", param, ctx)
-        return float(found[1]) * _UNITS_S[found[2]]
+        try:
+            return parse_seconds(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg] # generic in click's newest releases only
+    """A number of bytes: ``67108864``, ``64MiB``, ``64MB``."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return bytes."""
+        try:
+            return parse_bytes(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Share(click.ParamType):  # type: ignore[type-arg] # generic in click's newest releases only
@@ -133,6 +145,18 @@ def config_file_option(function: F) -> F:
     )(function)
 
 
+def misspelt_variables(root: click.Context) -> Iterator[str]:
+    """Yield a sentence for each variable of the environment that is no option's and is named almost like one."""
+    known = {name.upper() for name in _known_options(root)} | {"CONFIG", _STORAGE.upper()}
+    for variable in sorted(os.environ):
+        name = variable.removeprefix(ENV_PREFIX)
+        if name == variable or name in known:
+            continue
+        nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
+        if nearest:  # others may be somebody else's, such as a container's that describe a service of this name
+            yield f"the environment variable {variable} is no option: did you mean {ENV_PREFIX}{nearest[0]}?"
+
+
 def parse_storage_option(text: str) -> tuple[list[str], object]:
     """Take ``client_kwargs.region_name=eu-1`` apart; the value is JSON where it is any, else text.
 
@@ -180,11 +204,15 @@ def _declare(fields: tuple[str, ...]) -> Iterator[Callable[[F], F]]:
     for field in fields:
         flag, text = _FLAGS[field]
         default = getattr(plain, field)
-        attributes: dict[str, Any] = {"default": None, "help": text + _shown(default)}
+        attributes: dict[str, Any] = {"default": None, "help": text + _shown(field, default)}
         if isinstance(default, tuple):
             attributes |= {"multiple": True, "type": Name()}
-        elif isinstance(default, float):
+        elif field in TIMES:
             attributes |= {"type": Seconds()}
+        elif field in SIZES:
+            attributes |= {"type": Size()}
+        elif field == "upload_checksum":
+            attributes |= {"type": click.Choice(CHECKSUMS)}
         elif not isinstance(default, bool):
             attributes |= {"type": type(default) if default is not None else str}
         yield option(flag, field, **attributes)
@@ -198,10 +226,14 @@ def _declare(fields: tuple[str, ...]) -> Iterator[Callable[[F], F]]:
     yield option("--endpoint-url", metavar="URL", default=None, help=text)
 
 
-def _shown(default: object) -> str:
-    if isinstance(default, bool) or not isinstance(default, int | float | str):
-        return ""
-    return f"  [default: {default:g}]" if isinstance(default, float) else f"  [default: {default}]"
+def _shown(field: str, default: object) -> str:
+    if isinstance(default, bool):
+        return f"  [default: {'on' if default else 'off'}]"
+    if isinstance(default, float) and field in TIMES:
+        return f"  [default: {show_seconds(default)}]"
+    if isinstance(default, int) and field in SIZES:
+        return f"  [default: {show_bytes(default)}]"
+    return f"  [default: {default}]" if isinstance(default, int | str) else ""
 
 
 def _take_config(ctx: click.Context, fields: tuple[str, ...], given: dict[str, Any]) -> MirrorConfig:
@@ -248,10 +280,11 @@ def _read_file(ctx: click.Context, _parameter: click.Parameter, path: str | None
         plain = name.replace("-", "_")
         field = ALIASES.get(plain, plain)
         if field in settings:
-            mirror_values[field] = _listed(value) if field == "exclude" and isinstance(value, str) else value
+            listed = field == "exclude" and isinstance(value, str)
+            mirror_values[field] = _listed(str(value)) if listed else measured(name, value)
         elif plain in known:
-            listed = known[plain].multiple and isinstance(value, str)
-            values[str(known[plain].name)] = [value] if listed else value
+            one = known[plain].multiple and isinstance(value, str)
+            values[str(known[plain].name)] = [value] if one else value
         else:
             nearest = difflib.get_close_matches(plain, [*known, *settings], n=1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else "`--help` lists the options"

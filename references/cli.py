@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mirror import cli as mirror_cli
-from mirror.commands import EPILOG, command, run
+from mirror.commands import EPILOG, Commands, command, run
 from mirror.exits import Exit
 from mirror.options import REQUESTS, Name, option
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from references.selection import Selection
 
 
-@click.group(epilog=EPILOG, commands=dict(mirror_cli.commands.commands))
+@click.group(cls=Commands, epilog=EPILOG, commands=dict(mirror_cli.commands.commands))
 @click.version_option(package_name="record-mirror")
 def commands() -> None:
     """Mirror the records of RL training runs, index them in W&B by step, and bring them back."""

@@ -206,7 +206,9 @@ def test_what_cannot_be_copied_makes_the_run_partial(line: Line, tmp_path: Path)
         (["verify", "{tmp}/mirror", "--sample", "120%"], "'120%' is not a share such as 5% or 0.05"),
         (["verify", "{tmp}/mirror", "--download", "--ask-store"], "give one of them"),
         (["repair", "{tmp}/mirror"], "a repair needs a source"),
-        (["nonsense"], "No such command 'nonsense'"),
+        (["nonsense"], "No such command 'nonsense'."),
+        (["copy", "{tmp}/records"], "No such command 'copy': did you mean 'sync'?"),
+        (["verfy", "{tmp}/records"], "No such command 'verfy': did you mean 'verify'?"),
         (["sync", "--nonsense", "{tmp}/records", "{tmp}/mirror"], "No such option"),
     ],
 )
@@ -344,6 +346,20 @@ def test_verbose_logs_each_record(line: Line, tmp_path: Path) -> None:
     write_files(tmp_path / "records", "tr_a")
     said = line("sync", "-vv", tmp_path / "records", tmp_path / "mirror")
     assert "copied tr_a: 1 files" in said.err
+
+
+def test_who_reads_no_further_is_no_fault_of_the_disk(tmp_path: Path) -> None:
+    """A plan of which only the first line is wanted ends without a word."""
+    for number in range(3_000):
+        write_files(tmp_path / "records", f"tr_{number}")
+    args = ["sync", "--dry-run", str(tmp_path / "records"), str(tmp_path / "mirror")]
+    command = [sys.executable, "-m", "references.cli", *args]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 - our own command
+        assert running.stdout is not None
+        assert running.stderr is not None
+        assert running.stdout.readline().startswith("copy tr_")
+        running.stdout.close()
+        assert running.stderr.read() == ""
 
 
 def test_help_needs_no_store() -> None:

@@ -228,7 +228,8 @@ def test_what_is_no_mapping_is_refused(mapping: Any) -> None:  # noqa: ANN401 - 
     ("name", "value", "kind"),
     [
         ("WORKERS", "many", "int"),
-        ("TIMEOUT_S", "soon", "float"),
+        ("TIMEOUT_S", "soon", "time such as 10m"),
+        ("MAX_BYTES_IN_FLIGHT", "plenty", "size such as 64MiB"),
         ("FSYNC", "maybe", "bool"),
         ("STORAGE_OPTIONS", "{key", "JSON"),
     ],
@@ -246,6 +247,9 @@ def test_a_variable_that_cannot_be_read_is_named(name: str, value: str, kind: st
         ("x.toml", "workers = ", "cannot be read"),
         ("x.json", "{", "cannot be read"),
         ("x.json", "[1]", "must hold a table"),
+        ("x.yaml", "workers: 5", "must be TOML or JSON, not YAML"),
+        ("x.toml", "timeout = 'soon'", "timeout: 'soon' is not a time such as 90, 10m or 2h"),
+        ("x.toml", "max_bytes_in_flight = '1 XB'", "is not a size such as 67108864, 64MiB or 64MB"),
         ("x.toml", "worker = 5", "did you mean 'workers'"),
         ("x.toml", "\udcff", "cannot be read"),
     ],
@@ -256,6 +260,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: st
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ConfigError, match=reason):
         MirrorConfig.from_file(path)
+
+
+def test_times_and_sizes_have_units_where_they_are_text(tmp_path: Path) -> None:
+    """In a file and in the environment; Python code gives numbers."""
+    path = tmp_path / "x.toml"
+    path.write_text("timeout = '10m'\nmax_bytes_in_flight = '64M'\nrescan_s = 5")
+    config = MirrorConfig.from_file(path)
+    assert (config.timeout_s, config.max_bytes_in_flight, config.rescan_s) == (600, 64 << 20, 5)
+    environment = {"RECORD_MIRROR_BACKOFF_S": "10s", "RECORD_MIRROR_MAX_BYTES_IN_FLIGHT": "64MB"}
+    config = MirrorConfig.from_environment(environment)
+    assert (config.backoff_s, config.max_bytes_in_flight) == (10, 64_000_000)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -95,6 +95,12 @@ def test_a_url_that_says_something_else_is_refused(url: str, advice: str) -> Non
     assert "\n" not in str(caught.value)
 
 
+def test_what_is_no_url_is_refused() -> None:
+    """Such as a setting that was never made."""
+    with pytest.raises(ConfigError, match=r"must be text or a path such as s3://bucket/prefix, not None"):
+        parse_location(None)  # type: ignore[arg-type] # the point
+
+
 def test_a_signature_in_a_url_is_not_shown() -> None:
     """What a log or a page shows of a URL holds neither user info nor signed queries."""
     shown = parse_location("https://me:canary-pw@host/dir?X-Amz-Signature=canary-sig").shown

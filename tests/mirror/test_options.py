@@ -93,8 +93,10 @@ SETTINGS = [
     ("exclude", ["--exclude", "experts,tokens"], "experts, tokens", '["experts", "tokens"]'),
     ("workers", ["--workers", "7"], "7", "7"),
     ("max_bytes_in_flight", ["--max-bytes-in-flight", "1000"], "1000", "1000"),
+    ("max_bytes_in_flight", ["--max-bytes-in-flight", "1MiB"], "1M", '"1024kib"'),
     ("queue_size", ["--queue-size", "10"], "10", "10"),
     ("timeout_s", ["--timeout", "90s"], "1.5m", "90"),
+    ("timeout_s", ["--timeout", "10m"], "600s", '"10m"'),
     ("attempts", ["--attempts", "3"], "3", "3"),
     ("backoff_s", ["--backoff", "0.25"], ".25", "0.25"),
     ("shutdown_timeout_s", ["--shutdown-timeout", "2m"], "120", "120.0"),
@@ -236,6 +238,23 @@ def test_a_missing_file_is_an_error(line: Line, tmp_path: Path) -> None:
 def test_wrong_values_are_errors_of_use(line: Line, flags: list[str], env: dict[str, str]) -> None:
     """Wherever they come from."""
     assert line.code(*flags, env=env) == 2
+
+
+def test_a_misspelt_variable_is_remarked(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the nearest name; a variable that is like none may be somebody else's."""
+    line.run(env={"RECORD_MIRROR_WOKERS": "3", "RECORD_MIRROR_SERVICE_HOST": "10.0.0.1", "RECORD_MIRROR_WORKERS": "2"})
+    assert capsys.readouterr().err == (
+        "the environment variable RECORD_MIRROR_WOKERS is no option: did you mean RECORD_MIRROR_WORKERS?\n"
+    )
+
+
+def test_help_shows_defaults_as_they_are_written(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
+    """With -h, too."""
+    assert line.code("-h") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for default in ("60s", "64MiB", "0.5s", "auto", "on"):
+        assert f"[default: {default}]" in text
+    assert "[auto|xxh3_128|md5]" in text
 
 
 def test_dots_nest_and_values_are_json() -> None:
