@@ -23,8 +23,12 @@ class ListedRecord:
 
     @property
     def where(self) -> str:
-        """The document on the node that wrote it, ``host:path`` as scp takes it; "" when that is not known."""
-        return host_path(self.location.host, self.location.path) if self.location.path else ""
+        """The document on the node that wrote it, ``host:path`` as scp takes it; "" when that is not known.
+
+        A place that scp would take for an option is none.
+        """
+        place = host_path(self.location.host, self.location.path) if self.location.path else ""
+        return "" if place.startswith("-") else place
 
     def lacking(self, receipt: Receipt) -> list[str]:
         """Return the files that the step promises, and that were neither copied nor left out on purpose."""

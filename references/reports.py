@@ -36,9 +36,9 @@ def report_pull(summary: PullSummary, source: str, out: str, output: Output) -> 
     """End a pull."""
     _report_bad_steps(summary.bad_steps, output)
     for missing in summary.not_pulled:
-        where = f"{missing.phase} step {missing.step}"
+        what = f"{_on_one_line(missing.record_id)} of {missing.phase} step {missing.step}"
         output.error(
-            f"{missing.record_id} of {where} did not come ({missing.why}): {missing.detail}",
+            f"{what} did not come ({missing.why}): {_on_one_line(missing.detail)}",
             id=missing.record_id,
             phase=missing.phase,
             step=missing.step,
@@ -90,7 +90,7 @@ def report_steps(facts: RunFacts, source: str, output: Output) -> int:
             output.line("gap", f"{phase} {steps} not there", phase=phase, first=gap[0], last=gap[-1], count=len(gap))
     _report_bad_steps(facts.bad_steps, output)
     for reason in facts.unread_mirrors:
-        output.error(f"the receipts of a mirror could not be read, so what it has is not known: {reason}")
+        output.error(f"the receipts of a mirror could not be read, so what it has is not known: {_on_one_line(reason)}")
     text = f"{source}: {plural(len(facts.steps), 'step')}, {plural(sum(step.rows for step in facts.steps), 'row')}"
     return output.summary(
         text,
@@ -163,12 +163,12 @@ def report_linked(linked: LinkedStep, output: Output, *, dry_run: bool) -> None:
 def report_link(summary: LinkSummary, run: str, output: Output) -> int:
     """End a link."""
     for reason in summary.passed_over.unreadable:
-        output.error(reason)
+        output.error(_on_one_line(reason))
     if summary.latest_error is not None:
         output.error(summary.latest_error)
     others = sorted(name for name in summary.passed_over.other_runs if name)
     if others:
-        output.remark(f"steps of other runs wait here too: {', '.join(others[:NAMED])}")
+        output.remark(f"steps of other runs wait here too: {_on_one_line(', '.join(others[:NAMED]))}")
     if "" in summary.passed_over.other_runs:
         output.remark("steps that were recorded while no run was known wait here too: --adopt takes them along")
     logged, completed = summary.count(Verdict.LOG), summary.count(Verdict.COMPLETE)
@@ -236,7 +236,7 @@ def _report_step(step: StepFacts, output: Output) -> None:
 
 def _report_bad_steps(bad_steps: Iterable[BadStep], output: Output) -> None:
     for bad in bad_steps:
-        message = f"{bad.known.phase} step {bad.known.step} could not be read: {bad.reason}"
+        message = f"{bad.known.phase} step {bad.known.step} could not be read: {_on_one_line(bad.reason)}"
         output.error(message, phase=bad.known.phase, step=bad.known.step)
 
 
@@ -244,9 +244,14 @@ def _report_local_only(records: Iterable[ListedRecord], output: Output) -> None:
     for listed in records:
         output.line(
             "local_only",
-            f"local only  {listed.record_id}  {listed.where or 'nobody said where'}",
+            f"local only  {_on_one_line(listed.record_id)}  {_on_one_line(listed.where or 'nobody said where')}",
             id=listed.record_id,
             phase=listed.phase,
             step=listed.step,
             where=listed.where or None,
         )
+
+
+def _on_one_line(text: str) -> str:
+    """Return text that anybody may have written as it is, or quoted and escaped if it would end the line."""
+    return text if len(text.splitlines()) <= 1 and not text.endswith("\n") else repr(text)

@@ -93,6 +93,10 @@ class Selection:
 def reward_of(row: Row) -> float | None:
     """Return the reward that an attempt was finished with, or None when it has no finite number."""
     reward = (row.annotations or {}).get("reward")
-    if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+    if isinstance(reward, bool) or not isinstance(reward, int | float):
         return None
-    return float(reward)
+    try:
+        number = float(reward)
+    except OverflowError:  # JSON has integers of any size
+        return None
+    return number if math.isfinite(number) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -194,7 +195,9 @@ def _rewards(rows: Iterable[Row]) -> Rewards | None:
     rewards = [reward for row in rows if not row.superseded and (reward := reward_of(row)) is not None]
     if not rewards:
         return None
-    return Rewards(count=len(rewards), mean=sum(rewards) / len(rewards), lowest=min(rewards), highest=max(rewards))
+    total = sum(rewards)
+    mean = total / len(rewards) if math.isfinite(total) else sum(reward / len(rewards) for reward in rewards)
+    return Rewards(count=len(rewards), mean=mean, lowest=min(rewards), highest=max(rewards))
 
 
 def _most_common(differences: Iterable[int]) -> int:

@@ -18,6 +18,7 @@ from mirror.output import COUNTS
 from references.artifact_name import artifact_name
 from references.cli import commands
 from references.codec import encode
+from references.run_index import RecordLocation, StepIndex
 from references.spool import Spool, StepKey
 from tests.mirror.command_line import Ran, run_command
 from tests.mirror.places import DirectoryPlace
@@ -113,6 +114,20 @@ def test_pull_names_what_does_not_come(line: Line, sample: SampleRun, tmp_path: 
     [error] = ran.of_type("error")
     assert (error["id"], error["why"]) == ("tr_2", "missing")
     assert "error: tr_2 of train step 1 did not come" in ran.err
+
+
+def test_what_a_step_says_stays_on_its_line(line: Line, sample: SampleRun, tmp_path: Path) -> None:
+    """Ids and places come from anybody: they begin no line of their own, and are no option of scp's."""
+    forged = sample.row("tr\nerror: all is lost", RecordLocation(host="node", path="/data/tr\nlocal only  x"))
+    sample.index(StepIndex(run=sample.name, phase="train", step=3, rows=(forged,)))
+    option = sample.row("tr_option", RecordLocation(host="-oProxyCommand=x", path="/data/tr_option.json.zst"))
+    sample.index(StepIndex(run=sample.name, phase="train", step=4, rows=(option,)))
+    ran = line("pull", url(sample), tmp_path / "out")
+
+    assert ran.code == 0
+    assert len([text for text in ran.out.splitlines() if text.startswith("local only")]) == 3
+    assert not [text for text in ran.out.splitlines() if text.startswith("error")]
+    assert "local only  tr_option  nobody said where" in ran.out
 
 
 def test_pull_by_artifact_reads_a_local_mirror_only_when_allowed(line: Line, ref: str, tmp_path: Path) -> None:

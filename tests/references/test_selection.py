@@ -70,7 +70,7 @@ def test_a_reward_range_has_its_bounds_and_no_row_without_a_number(
         assert wanted == ((low is None or low <= value) and (high is None or value <= high))
 
 
-@pytest.mark.parametrize("reward", [True, "1.0", [1.0], float("nan"), float("inf"), None])
+@pytest.mark.parametrize("reward", [True, "1.0", [1.0], float("nan"), float("inf"), 10**400, None])
 def test_what_is_no_finite_number_is_no_reward(reward: object) -> None:
     """An annotation may be anything."""
     assert reward_of(row(reward=reward)) is None

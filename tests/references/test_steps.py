@@ -51,6 +51,15 @@ def test_a_step_in_numbers(run: SampleRun) -> None:
     assert facts.rewards == Rewards(count=3, mean=2.0, lowest=0.0, highest=5.0)
 
 
+def test_rewards_of_any_size_have_a_mean(run: SampleRun) -> None:
+    """It lies between the lowest and the highest, even where their sum is no number any more."""
+    rows = [run.row(f"tr_{n}", None, annotations={"reward": reward}) for n, reward in enumerate((1.5e308, 1.7e308))]
+    run.index(StepIndex(run=run.name, phase="train", step=1, rows=tuple(rows)))
+    (facts,) = list_steps(run.place.url).steps
+    assert facts.rewards is not None
+    assert facts.rewards.mean == pytest.approx(1.6e308)
+
+
 def test_without_receipts_nothing_is_said_of_the_mirror(run: SampleRun) -> None:
     """The indexes alone do not know what arrived."""
     mixed_step(run, 1)
