@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirror.errors import BadNameError
-from mirror.names import check_name
+from mirror.location import CONTAINER_PROTOCOLS
+from mirror.names import DOCUMENT_SUFFIX, check_name
 from references import plain
 from references.run_index import MAX_FILES_PER_RECORD, RecordLocation
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
+# What stands before an @; a secret key may hold slashes, and digits after the colon may be a port.
+_USER_INFO = re.compile(r"((?:[\w+.\-]+::)*([\w+.\-]+):/{1,2})([^/@\s:]+:(?!\d+/)[^@\s]*|[^/@\s:]+)@", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +82,7 @@ def read_entry(*, trajectory_id: object, attempt: object, trajectory: object, or
 def read_location(record: object) -> RecordLocation | None:
     """Read what a capture server's finish answered about the record; None when it names no place.
 
-    User info is taken out of the mirror's URI. File names that are no plain names are left out.
+    User info and signatures are taken out of the mirror's URI. File names that are no plain names are left out.
     """
     path = plain.text(plain.field(record, "path"))
     mirror = plain.text(plain.field(record, "mirror"))
@@ -89,9 +91,16 @@ def read_location(record: object) -> RecordLocation | None:
     return RecordLocation(
         host=plain.text(plain.field(record, "host")),
         path=path,
-        mirror=None if mirror is None else _USER_INFO.sub("", mirror),
+        mirror=None if mirror is None else _public(mirror),
         files=_file_names(plain.field(record, "files")),
     )
+
+
+def _public(mirror: str) -> str:
+    found = _USER_INFO.match(mirror)
+    is_container = found is not None and found[2].lower() in CONTAINER_PROTOCOLS and ":" not in found[3]
+    public = mirror if found is None or is_container else found[1] + mirror[found.end() :]
+    return public if public.endswith(DOCUMENT_SUFFIX) else public.partition("?")[0]
 
 
 def _file_names(files: object) -> tuple[str, ...] | None:
