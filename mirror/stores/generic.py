@@ -30,9 +30,12 @@ class FsspecStore:
         self, location: Location, options: Mapping[str, object], *, redact: Callable[[str], str], threads: int
     ) -> None:
         """Prepare; nothing is opened before the first call."""
+        self._class = fsspec.get_filesystem_class(location.protocol)
+        url = f"{location.protocol}://{location.root}"
         self._location = location
-        self._root = location.root
-        self._options = options
+        # A host or an account in the URL is an argument of the filesystem, and no part of its paths.
+        self._root = str(self._class._strip_protocol(url)).rstrip("/")  # noqa: SLF001 - as fsspec.url_to_fs asks
+        self._options = {**self._class._get_kwargs_from_urls(url), **options}  # noqa: SLF001 - likewise
         self._redact = redact
         self._threads = DaemonThreads(threads, "record-mirror-fsspec")
         self._fs: Any = None  # fsspec ships no types
@@ -115,11 +118,10 @@ class FsspecStore:
 
     async def _call(self, method: str, *arguments: object, **options: object) -> Any:  # noqa: ANN401 - fsspec's answer
         if self._fs is None:
-            cls = fsspec.get_filesystem_class(self._location.protocol)
-            native = {"asynchronous": True, "loop": asyncio.get_running_loop()} if cls.async_impl else {}
+            native = {"asynchronous": True, "loop": asyncio.get_running_loop()} if self._class.async_impl else {}
             plain = {"skip_instance_cache": True, "use_listings_cache": False}
             with opening(self._redact):
-                self._fs = await self._threads.run(lambda: cls(**{**plain, **native, **self._options}))
+                self._fs = await self._threads.run(lambda: self._class(**{**plain, **native, **self._options}))
         if self._fs.async_impl:
             return await getattr(self._fs, f"_{method}")(*arguments, **options)
         return await self._threads.run(getattr(self._fs, method), *arguments, **options)
