@@ -87,4 +87,4 @@ def must_ask(step: int, newest_step: int, *, uncertain: bool) -> bool:
 
 def backoff_s(tries: int, first_s: float) -> float:
     """Return the pause after the n-th failed try, in seconds: doubling, a minute at most."""
-    return min(first_s * 2.0 ** (tries - 1), max(first_s, MAX_BACKOFF_S))
+    return min(first_s * 2.0 ** min(tries - 1, 64), max(first_s, MAX_BACKOFF_S))

@@ -55,3 +55,8 @@ def test_pauses_double_up_to_a_minute() -> None:
     assert [backoff_s(tries, 5) for tries in (1, 2, 3, 9)] == [5, 10, 20, 60]
     assert [backoff_s(tries, 90) for tries in (1, 2)] == [90, 90]
     assert backoff_s(4, 0) == 0
+
+
+def test_an_outage_of_any_length_has_pauses() -> None:
+    """After a day of failures once a minute the pause is what it was after an hour."""
+    assert backoff_s(1500, 5) == backoff_s(60, 5) == 60
