@@ -13,12 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from references.artifact_name import ARTIFACT_TYPE
 from references.reference import Reference
 
 if TYPE_CHECKING:
     import wandb
 
-TYPE = "skycap-records"
 STEP_FILE = "step.json"
 
 
@@ -39,7 +39,7 @@ def build_artifact(
     import wandb  # noqa: PLC0415 - heavy, and only where something is logged
     from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry  # noqa: PLC0415 - likewise
 
-    artifact = wandb.Artifact(name, type=TYPE, metadata=dict(metadata))
+    artifact = wandb.Artifact(name, type=ARTIFACT_TYPE, metadata=dict(metadata))
     with TemporaryDirectory() as folder:  # W&B copies the file at once
         file = Path(folder, STEP_FILE)
         file.write_bytes(step_json)
