@@ -6,7 +6,7 @@ import asyncio
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import xxhash
 
 from mirror.allowance import Allowance
 from mirror.errors import RecordChangedError, RecordError
-from mirror.names import check_name, document_name, parse_name
+from mirror.names import check_name, document_name
 from mirror.receipt import FileReceipt, Receipt, following
 from mirror.record import FileState, Record, read_record, read_state
 from mirror.store import PART_BYTES, WHOLE_BYTES, Store, Stored
@@ -70,24 +70,22 @@ async def copy_record(
     check_name(document_name(record_id))
     progress = _Progress({file.name: file for file in previous.files} if previous else {})
     for _ in range(MAX_ROUNDS):
-        record = read_record(directory, record_id, kinds)
-        sidecars = [state for state in record.sidecars if _kind(state.name) not in copier.exclude]
+        record = read_record(directory, record_id, set(kinds) - copier.exclude)
         try:
-            await _send_all(copier, directory, sidecars, progress)
-            if sidecars and not _is_still(record, sidecars):
+            await _send_all(copier, directory, record.sidecars, progress)
+            if record.sidecars and not _is_still(record):
                 continue
-            await _send_all(copier, directory, [record.document], progress)
+            await _send_all(copier, directory, (record.document,), progress)
         except RecordChangedError:
             continue
-        if _is_still(record, sidecars):
-            names = [*(state.name for state in sidecars), record.document.name]
+        if _is_still(record):
             receipt = Receipt(
                 id=record_id,
                 at=copier.clock(),
                 writer=copier.writer,
                 host=copier.host,
                 path=str(directory / record.document.name),
-                files=tuple(progress.known[name] for name in names),
+                files=tuple(progress.known[state.name] for state in record.files),
                 excluded=tuple(sorted(copier.exclude)),
             )
             return Copied(
@@ -98,12 +96,12 @@ async def copy_record(
     raise RecordChangedError(f"{record_id} in {directory} is being written again and again: it is copied later")
 
 
-def _is_still(record: Record, sidecars: Iterable[FileState]) -> bool:
+def _is_still(record: Record) -> bool:
     """Whether the record is the same generation as before: a newer one replaces its document too, and last."""
-    return all(read_state(record.directory, state.name) == state for state in (*sidecars, record.document))
+    return all(read_state(record.directory, state.name) == state for state in record.files)
 
 
-async def _send_all(copier: Copier, directory: Path, states: list[FileState], progress: _Progress) -> None:
+async def _send_all(copier: Copier, directory: Path, states: Sequence[FileState], progress: _Progress) -> None:
     if len(states) == 1:
         await _send(copier, directory, states[0], progress)
         return
@@ -211,8 +209,3 @@ def _read_at(descriptor: int, size_bytes: int, start: int) -> bytes:
             raise RecordChangedError("a file became shorter while it was read")
         data += more
     return data
-
-
-def _kind(name: str) -> str | None:
-    parsed = parse_name(name)
-    return parsed.kind if parsed else None
