@@ -27,7 +27,7 @@ class BreakerState(enum.StrEnum):
 
 
 class Breaker:
-    """Used on one event loop; ``state``, ``reason`` and ``open_since`` may be read from any thread.
+    """Used on one event loop; ``state`` and ``reason`` may be read from any thread.
 
     One log line when it opens, one a minute while it stays open, one when it closes.
     """
@@ -36,7 +36,6 @@ class Breaker:
         self,
         name: str,
         *,
-        threshold: int = THRESHOLD,
         clock: Callable[[], float] = time.monotonic,
         waiting: str | None = "records wait on local disk",
     ) -> None:
@@ -44,17 +43,15 @@ class Breaker:
 
         Args:
             name: how the log calls the store.
-            threshold: how many failures with no success in between open it.
             clock: seconds.
             waiting: what the log says that goes on meanwhile; None: nothing waits out a refusal, its caller is told.
         """
         self.state = BreakerState.CLOSED
         self.reason: str | None = None
-        self.open_since: float | None = None  # on ``clock``
         self._name = name
         self._waiting = waiting
-        self._threshold = threshold
         self._clock = clock
+        self._open_since: float | None = None  # on ``clock``
         self._failures = 0
         self._pause_s = FIRST_PAUSE_S
         self._probe_at = 0.0
@@ -65,7 +62,7 @@ class Breaker:
     @property
     def away_s(self) -> float:
         """For how long it has not been closed, in seconds."""
-        return 0.0 if self.open_since is None else self._clock() - self.open_since
+        return 0.0 if self._open_since is None else self._clock() - self._open_since
 
     async def admit(self) -> None:
         """Return when a call may be made; each admitted call ends with ``succeeded``, ``failed`` or ``abandoned``."""
@@ -86,7 +83,7 @@ class Breaker:
         self._failures = 0
         if self.state is not BreakerState.CLOSED:
             logger.info("%s answers again after %.0f s; work goes on", self._name, self.away_s)
-            self.state, self.reason, self.open_since = BreakerState.CLOSED, None, None
+            self.state, self.reason, self._open_since = BreakerState.CLOSED, None, None
             self._pause_s = FIRST_PAUSE_S
         self._probing = False
         self._wake()
@@ -103,8 +100,8 @@ class Breaker:
             self._become(refused, error)
             if now - self._reminded_at >= REMIND_EVERY_S:
                 self._say(logging.WARNING, "still", now)
-        elif refused or self._failures >= self._threshold:
-            self.open_since = now
+        elif refused or self._failures >= THRESHOLD:
+            self._open_since = now
             self._probe_at = now + self._pause_s
             self._become(refused, error)
             self._say(logging.ERROR if refused else logging.WARNING, "now", now)
