@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 from mirror.private_index import PrivateIndex
-from mirror.receipt import Receipt, decode_line, encode_line
+from mirror.receipt import Receipt, decode_line, encode_line, newest
 
 _BATCH = 500  # rows a statement; SQLite takes 999 parameters everywhere
 _FILE = "name, id, size, xxh3_128, etag, version_id"
@@ -37,14 +36,8 @@ class Manifest:
             "CREATE INDEX file_of_record ON file (id)",
         )
 
-    def add(self, receipts: Iterable[Receipt]) -> None:
-        """Take receipts in any order."""
-        remaining = iter(receipts)
-        while batch := list(islice(remaining, _BATCH)):
-            self._add(batch)
-
     async def read(self, receipts: AsyncIterator[Receipt]) -> set[str]:
-        """Take receipts as they arrive, and return the ids that they speak of."""
+        """Take receipts in any order as they arrive, and return the ids that they speak of."""
         ids: set[str] = set()
         batch: list[Receipt] = []
         try:
@@ -86,10 +79,7 @@ class Manifest:
         self._index.close()
 
     def _add(self, batch: list[Receipt]) -> None:
-        best: dict[str, Receipt] = {}
-        for receipt in batch:
-            if receipt.id not in best or receipt.at >= best[receipt.id].at:
-                best[receipt.id] = receipt
+        best = newest(batch)
         marks = ",".join("?" * len(best))
         query = f"SELECT id, at FROM record WHERE id IN ({marks})"  # noqa: S608 - question marks only
         known: dict[str, float] = dict(self._index.execute(query, list(best)))

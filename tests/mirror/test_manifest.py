@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 import pytest
@@ -21,6 +21,14 @@ def receipt(record_id: str, at: float, *kinds: str) -> Receipt:
     return Receipt(id=record_id, at=at, writer="w", host="h", path=f"/r/{names[-1]}", files=files)
 
 
+def fill(manifest: Manifest, some: Iterable[Receipt]) -> None:
+    async def arriving() -> AsyncIterator[Receipt]:
+        for one in some:
+            yield one
+
+    asyncio.run(manifest.read(arriving()))
+
+
 receipts = st.builds(
     receipt,
     st.sampled_from(["a", "b", "a.b", "a-b", "ü"]),
@@ -36,7 +44,7 @@ def test_the_newest_receipt_wins_in_any_order(written: list[Receipt], random: ob
     random.shuffle(shuffled)  # type: ignore[attr-defined] # Hypothesis hands out a random.Random
     newest = {one.id: one for one in sorted(written, key=lambda one: one.at)}
     manifest = Manifest()
-    manifest.add(shuffled)
+    fill(manifest, shuffled)
     assert {one.id: one for one in manifest.records()} == newest
     expected = sorted((file.name for one in newest.values() for file in one.files), key=str.encode)
     assert [file.name for file in manifest.files()] == expected
@@ -47,8 +55,8 @@ def test_the_newest_receipt_wins_in_any_order(written: list[Receipt], random: ob
 def test_a_rewritten_record_loses_the_files_it_no_longer_has() -> None:
     """A newer receipt replaces the older one whole."""
     manifest = Manifest()
-    manifest.add([receipt("a", 1, "tokens"), receipt("b", 1)])
-    manifest.add([receipt("a", 2)])
+    fill(manifest, [receipt("a", 1, "tokens"), receipt("b", 1)])
+    fill(manifest, [receipt("a", 2)])
     assert [file.name for file in manifest.files()] == ["a.json.zst", "b.json.zst"]
     assert manifest.file("a.tokens.zst") is None
     assert manifest.get("a") == receipt("a", 2)
@@ -59,8 +67,8 @@ def test_more_receipts_than_one_statement_takes() -> None:
     """Batches do not show."""
     many = [receipt(f"r{number:05d}", 1) for number in range(1_700)]
     manifest = Manifest()
-    manifest.add(iter(many))
-    manifest.add([replace(many[3], at=3)])
+    fill(manifest, many)
+    fill(manifest, [replace(many[3], at=3)])
     assert len(manifest) == 1_700
     found = manifest.get("r00003")
     assert found is not None
