@@ -94,6 +94,8 @@ def _attempt(job: Job, receipts: Receipts | None) -> Result:
         if must_ask(job.key.step, newest_step, uncertain=job.uncertain) and _has(job, job.run, landing):
             return Result(outcome=Outcome.THERE, num_pending=len(landing.pending), newest_step=newest_step)
     artifact = _build(job, index, landing, readable=readable)
+    if time.monotonic() >= deadline:  # whoever waited has stopped, and may be logging it elsewhere by now
+        raise TimeoutError("the time was over before W&B's client was given it")
     hand_over(job.run, artifact, artifact_name.aliases(index))
     if logged_to is Mode.OFFLINE:
         return Result(outcome=Outcome.OFFLINE, num_pending=len(landing.pending))

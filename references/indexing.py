@@ -17,7 +17,7 @@ from references.errors import BatchError, ConfigError, StepError
 from references.phases import check_phases
 from references.publisher import WandbPublisher
 from references.rows import build_index
-from references.run_index import Phase
+from references.run_index import MAX_STEP_DIGITS, Phase
 from references.seams import PublishSettings
 
 if TYPE_CHECKING:
@@ -202,6 +202,9 @@ def _checked_step(phase: Phase, step: int | None) -> int:
         number = operator.index(cast("int", step))
     except TypeError:
         number = -1
-    if number < 0:
-        raise StepError(f"the {phase} step is {step!r}: give the global step, a number from 0, to index it under")
+    if not 0 <= number < 10**MAX_STEP_DIGITS:
+        raise StepError(
+            f"the {phase} step is {step!r}: give the global step, a number from 0 of at most {MAX_STEP_DIGITS} digits, "
+            "to index it under"
+        )
     return number

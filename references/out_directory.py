@@ -29,6 +29,8 @@ def open_out(out: str | os.PathLike[str], *, write: bool) -> Iterator[Folder | N
         OutDirectoryError: it is not a directory.
         OSError: it cannot be made or opened.
     """
+    if not os.fspath(out):
+        raise OutDirectoryError("no directory is given to pull to: name one, '.' for this one")
     path = Path(out).expanduser().absolute()
     try:
         if write:

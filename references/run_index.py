@@ -17,6 +17,7 @@ FORMAT_VERSION: Literal[1] = 1
 Phase = Literal["train", "eval"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
+MAX_STEP_DIGITS = 18  # a time in nanoseconds is no step
 MAX_ROWS = 1_000_000
 MAX_FILES_PER_RECORD = 256
 

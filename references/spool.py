@@ -19,10 +19,10 @@ from urllib.parse import quote, unquote
 import xxhash
 
 from references.errors import ReferencesError
-from references.run_index import PHASES, Phase
+from references.run_index import MAX_STEP_DIGITS, PHASES, Phase
 
 MAX_BYTES = 8 << 30
-_FILE = re.compile(r"step-(\d{1,18})\.json", re.ASCII)
+_FILE = re.compile(rf"step-(\d{{1,{MAX_STEP_DIGITS}}})\.json", re.ASCII)
 _RUN = re.compile(r"run-(.*)", re.DOTALL)
 
 

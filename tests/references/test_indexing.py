@@ -89,7 +89,7 @@ def test_an_evaluation_before_the_first_step_is_step_0() -> None:
     assert (index.step, [row.trained for row in index.rows]) == (0, [False])
 
 
-@pytest.mark.parametrize("step", [None, -1, 1.5, "3"])
+@pytest.mark.parametrize("step", [None, -1, 1.5, "3", 10**18])
 def test_a_step_without_a_number_is_refused(step: Any) -> None:  # noqa: ANN401 - any mistake
     """There is no alias for it; its entries are not left for the next step either."""
     training = _Training(["train", "eval"])

@@ -413,6 +413,20 @@ def test_wandb_hanging_for_the_whole_run_leaves_nothing_behind(
     assert sorted(json.loads(version.metadata)["global_step"] for version in versions(wandb_server, name)) == [1, 2, 3]
 
 
+def test_what_was_abandoned_is_not_logged_after_the_close(
+    wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
+) -> None:
+    """W&B answers a question when nobody waits any more: the version is not handed over behind anybody's back."""
+    wandb_server.faults.plan("ArtifactMembershipByName", Delay(seconds=1.5))
+    with publisher(tmp_path, settings=PublishSettings(timeout_s=0.3)) as made:
+        made.publish(step_index(1, run=name), run=wandb_run)
+        assert not made.close(0.5)
+        assert wait_until(lambda: not publisher_threads())
+
+    assert not versions(wandb_server, name)
+    assert Spool(tmp_path).count() == 1
+
+
 def test_nothing_is_warned_of_when_all_is_well(
     wandb_run: wandb.Run, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

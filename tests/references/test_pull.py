@@ -429,6 +429,13 @@ def test_out_that_is_a_file_is_refused(local_run: SampleRun, tmp_path: Path) -> 
         pulled(local_run, tmp_path / "out")
 
 
+def test_out_that_is_named_by_nothing_is_refused(local_run: SampleRun) -> None:
+    """A variable that was never set does not fill the present directory."""
+    local_run.step(1, ["tr_a"])
+    with pytest.raises(OutDirectoryError, match="name one"):
+        pull(local_run.place.url, "")
+
+
 def test_newer_receipts_win_whatever_segment_has_them(local_run: SampleRun, tmp_path: Path) -> None:
     """A receipt of long ago, in a segment that sorts last, changes nothing."""
     local_run.step(1, ["tr_a"])
