@@ -21,7 +21,7 @@ from references.landing import IndexStore, Receipts
 from references.outcome import Next, Outcome, Result, backoff_s, decide, is_there
 from references.run_index import Phase
 from references.seams import PublishSettings
-from references.series import Series, Task, Work
+from references.series import Series, Work
 from references.shelf import Shelf
 from references.spool import Spool, StepKey
 from references.wandb_client import Found, Run, find, give_latest
@@ -154,16 +154,14 @@ class Agenda:
             ready = next((item for item in self._todo() if item[0] <= now), None)
             if ready is None:
                 return
-            _, series, task, work = ready
-            self._begin(series, task, work, now)
+            _, series, work = ready
+            self._begin(series, work, now)
 
-    def _todo(self) -> list[tuple[float, Series, Task, Work | None]]:
+    def _todo(self) -> list[tuple[float, Series, Work | None]]:
         if len(self._abandoned) >= MAX_ABANDONED_CALLS:
             return []
         is_closing = self._patience_ends is not None
-        return [
-            (due, s, task, work) for s in self._series.values() for due, task, work in s.todo(is_closing=is_closing)
-        ]
+        return [(due, s, work) for s in self._series.values() for due, work in s.todo(is_closing=is_closing)]
 
     @property
     def _has_room(self) -> bool:
@@ -188,11 +186,11 @@ class Agenda:
 
     # Beginning a call
 
-    def _begin(self, series: Series, task: Task, work: Work | None, now: float) -> None:
+    def _begin(self, series: Series, work: Work | None, now: float) -> None:
         run = self._runs.get(series.run_id)
         if work is not None:
             self._begin_attempt(series, work, run, now)
-        elif task is Task.CHECK and series.unsettled is not None:
+        elif series.unsettled is not None:
             function = partial(find, series.unsettled.run, series.name, series.unsettled.work.alias)
             self._call(series, function, self._checked, now)
         elif run is not None and series.newest_step is not None:

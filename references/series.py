@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum, auto
 
 from references.artifact_name import artifact_name, step_alias
 from references.outcome import backoff_s
@@ -86,15 +85,6 @@ class Unsettled:
     checks: int = 0
 
 
-class Task(Enum):
-    """What can be begun for a series."""
-
-    LOG = auto()
-    COMPLETE = auto()
-    CHECK = auto()
-    RESTORE_LATEST = auto()
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Series:
     """All versions of one artifact.
@@ -129,21 +119,24 @@ class Series:
         """Whether nothing is left to be done for it."""
         return not (self.queue or self.late or self.unsettled or self.restore_latest_at is not None)
 
-    def todo(self, *, is_closing: bool) -> Iterator[tuple[float, Task, Work | None]]:
-        """Yield what may be begun and when, the most urgent first; oldest steps first, since ``latest`` follows."""
+    def todo(self, *, is_closing: bool) -> Iterator[tuple[float, Work | None]]:
+        """Yield what may be begun and when, the most urgent first; oldest steps first, since ``latest`` follows.
+
+        None: a look at what is unsettled or, where nothing is, putting ``latest`` back.
+        """
         if self.is_hanging:
             return
         if self.unsettled is not None:
             if self.queue or is_closing:
-                yield self.unsettled.check_at, Task.CHECK, None
+                yield self.unsettled.check_at, None
             return
         if self.queue:
             oldest = self.queue[min(self.queue)]
-            yield oldest.not_before, Task.LOG, oldest
+            yield oldest.not_before, oldest
         elif self.restore_latest_at is not None:
-            yield self.restore_latest_at, Task.RESTORE_LATEST, None
+            yield self.restore_latest_at, None
         for work in self.late.values():
-            yield work.not_before, Task.COMPLETE, work
+            yield work.not_before, work
 
     def learn_newest(self, step: int) -> None:
         """Hear that W&B has this step, -1 for none."""
