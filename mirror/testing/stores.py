@@ -16,6 +16,7 @@ from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Store, Stored
 from mirror.testing.faults import Match, every_request
 
+CHUNK_BYTES = 4 << 20
 WAIT_S = 30.0  # for a moment that a test waits for; only a failing test gets there
 
 
@@ -115,16 +116,15 @@ class MemoryStore:
         return self._keep(key, data, f"{etag}-{len(received)}", parts=len(received))
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
-        """Yield an object's bytes in two chunks, so that it can break between them."""
+        """Yield an object's bytes in at least two chunks, so that it can break between them."""
         await self._called("read", key)
         if key not in self.objects:
             raise NotFoundError("get", key, "NoSuchKey")
         data = self.objects[key]
-        middle = (len(data) + 1) // 2
-        for chunk in (data[:middle], data[middle:]):
-            if chunk:
-                yield chunk
-                await asyncio.sleep(0)
+        step = min((len(data) + 1) // 2, CHUNK_BYTES) or 1
+        for start in range(0, len(data), step):
+            yield data[start : start + step]
+            await asyncio.sleep(0)
 
     async def stat(self, key: str) -> ObjectInfo | None:
         """Describe one object."""
