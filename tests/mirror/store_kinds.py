@@ -19,11 +19,12 @@ from mirror.store import Store, Stored, read_whole
 from mirror.stores.generic import FsspecStore
 from mirror.stores.opening import open_store
 from mirror.testing import FakeGcs, SeaweedS3
+from mirror.testing.stores import MemoryStore
 from tests.mirror.places import DirectoryPlace, GcsPlace, Place, S3Place
 
 T = TypeVar("T")
 
-ALL_KINDS = ("directory", "memory", "s3", "s3_versioned", "gcs", "s3fs")  # the last two are drivers of fsspec itself
+ALL_KINDS = ("fake", "directory", "memory", "s3", "s3_versioned", "gcs", "s3fs")  # the last is fsspec's own driver
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,9 @@ def fresh_kind(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Kin
     """Return one of ``ALL_KINDS`` with a root that nobody used before."""
     if name == "directory":
         return kind_of(DirectoryPlace(tmp_path / "deep" / "new" / "mirror"), name=name)
+    if name == "fake":  # the one that other tests use in place of the rest
+        fake = MemoryStore()
+        return Kind(name, parse_location("s3://bucket/run-7"), lambda: fake, None)
     if name == "memory":
         location = parse_location(f"memory://{uuid.uuid4().hex}/run-7")
         return Kind(name, location, lambda: FsspecStore(location, {}, redact=Redactor(), threads=8), None)
