@@ -138,7 +138,7 @@ class Engine:
                 await self._idle.wait()
                 with contextlib.suppress(StoreError):
                     await self._segments.flush()
-                if self._is_idle() and not self._segments.is_dirty and not (late_too and self._backlog.late):
+                if self._is_idle() and not self._segments.waiting and not (late_too and self._backlog.late):
                     return
                 self._idle.clear()
                 self.wake.set()
@@ -327,7 +327,7 @@ class Engine:
         self.totals.kept_files += len(copied.receipt.files) - copied.sent_files
         if previous is None or (copied.receipt.files, copied.receipt.excluded) != (previous.files, previous.excluded):
             line, mark = directory.ledger.append(copied.receipt)
-            self._segments.add(line, mark, directory.ledger.mark_sent)
+            self._segments.add(line, mark)
         self.given_up.discard(job.directory, job.record_id)
         self._kinds.copied(job.directory, job.record_id, kinds)
         logger.debug("copied %s: %d files, %d bytes sent", job.record_id, copied.sent_files, copied.sent_bytes)
@@ -361,7 +361,7 @@ class Engine:
     async def _read_receipts(self, directory: RecordDirectory) -> None:
         """Read new receipts beside the records, and pass on those of other writers that may not be in the mirror."""
         for line, mark in await self._threads.run(directory.ledger.load):
-            self._segments.add(line, mark, directory.ledger.mark_sent)
+            self._segments.add(line, mark)
 
     async def _flush_regularly(self) -> None:
         while True:

@@ -36,6 +36,11 @@ class Mark:
     journal: Path
     end: int  # bytes
 
+    def note_sent(self) -> None:
+        """Remember beside the journal that it is in the mirror up to here."""
+        with contextlib.suppress(OSError):  # costs a receipt sent twice
+            _sent_file(self.journal).write_text(str(self.end))
+
 
 class Ledger:
     """The receipts of one record directory for one mirror. Its methods may be called from any thread."""
@@ -128,11 +133,6 @@ class Ledger:
         """Know receipts from elsewhere, for as long as this process lives."""
         with self._lock:
             self._insert([(receipt, encode_line(receipt)) for receipt in receipts])
-
-    def mark_sent(self, mark: Mark) -> None:
-        """Remember that a journal is in the mirror up to this mark."""
-        with contextlib.suppress(OSError):  # costs a receipt sent twice
-            _sent_file(mark.journal).write_text(str(mark.end))
 
     def count(self) -> int:
         """Return how many records are known to be in the mirror."""

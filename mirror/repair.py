@@ -234,9 +234,8 @@ class _Mender:
         copied = await copy_record(
             self._copier, directory, step.record_id, kinds=self._kinds[directory], previous=intact
         )
-        ledger = self._ledgers[directory]
-        line, mark = ledger.append(following(known, copied.receipt))
-        self._segments.add(line, mark, ledger.mark_sent)
+        line, mark = self._ledgers[directory].append(following(known, copied.receipt))
+        self._segments.add(line, mark)
         self._result.restored_files += copied.sent_files
         self._result.restored_bytes += copied.sent_bytes
 
@@ -261,7 +260,7 @@ class _Mender:
             self._result.restored_files += 1
             self._result.restored_bytes += file.size
         receipt = dataclasses.replace(wanted, at=time.time(), writer=self._copier.writer, files=tuple(files))
-        self._segments.add(encode_line(following(known, receipt)), None, None)
+        self._segments.add(encode_line(following(known, receipt)), None)
 
 
 def _without(receipt: Receipt, names: Iterable[str]) -> Receipt:

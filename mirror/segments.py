@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import xxhash
@@ -50,7 +50,6 @@ def segment_key(writer: str, sequence: int) -> str:
 @dataclass(frozen=True, slots=True)
 class _Line:
     text: bytes
-    sent: Callable[[Mark], None] | None
     mark: Mark | None
 
 
@@ -76,14 +75,9 @@ class SegmentWriter:
         """How many receipts are not in the mirror yet."""
         return len(self._lines) - self._flushed
 
-    @property
-    def is_dirty(self) -> bool:
-        """Whether a receipt is not in the mirror yet."""
-        return self.waiting > 0
-
-    def add(self, line: bytes, mark: Mark | None, sent: Callable[[Mark], None] | None) -> None:
-        """Take a receipt's line; ``sent`` is called with its mark once it is in the mirror."""
-        self._lines.append(_Line(line, sent, mark))
+    def add(self, line: bytes, mark: Mark | None) -> None:
+        """Take a receipt's line, and its mark if it is in a journal, which hears when the line is in the mirror."""
+        self._lines.append(_Line(line, mark))
 
     async def flush(self) -> None:
         """Bring every receipt taken so far into the mirror.
@@ -91,9 +85,9 @@ class SegmentWriter:
         Raises:
             StoreError: the store did not take them; they are kept and go with the next flush.
         """
-        while self.is_dirty:
+        while self.waiting:
             async with self._flushing:
-                if self.is_dirty:
+                if self.waiting:
                     await self._write()
 
     async def probe(self, store: Store) -> None:
@@ -108,9 +102,9 @@ class SegmentWriter:
         lines = self._fitting()
         body = b"".join(line.text for line in lines)
         await self._store.put(self.key, body, xxhash.xxh3_128_hexdigest(body))
-        for line in {line.mark.journal: line for line in lines[self._flushed :] if line.mark}.values():
-            if line.sent and line.mark:
-                line.sent(line.mark)  # the last of each journal speaks for those before it
+        marks = [line.mark for line in lines[self._flushed :] if line.mark]
+        for mark in {mark.journal: mark for mark in marks}.values():
+            mark.note_sent()  # the last of each journal speaks for those before it
         self._flushed = len(lines)
         if len(body) >= SEGMENT_BYTES or len(lines) >= SEGMENT_RECEIPTS:
             del self._lines[: len(lines)]

@@ -181,11 +181,11 @@ def test_lines_that_are_not_in_the_mirror_are_handed_on(tmp_path: Path) -> None:
     unsent = ledger.load()
     assert [decode_line(line) for line, _ in unsent] == receipts
     assert [mark.journal for _, mark in unsent] == [journal_of(tmp_path, "killed")] * 3
-    ledger.mark_sent(unsent[1][1])  # the first two are in the mirror now, then this one is killed too
+    unsent[1][1].note_sent()  # the first two are in the mirror now, then this one is killed too
     again = Ledger(tmp_path, PLACE, "after that")
     rest = again.load()
     assert [decode_line(line) for line, _ in rest] == receipts[2:]
-    again.mark_sent(rest[-1][1])
+    rest[-1][1].note_sent()
     assert Ledger(tmp_path, PLACE, "in the end").load() == []
     assert uncovered(again, tmp_path, "tr_a", "tr_b", "tr_c") == []
 

@@ -41,7 +41,7 @@ def receipt(number: int, *, padding: int = 0) -> Receipt:
 
 def add(writer: SegmentWriter, *numbers: int, padding: int = 0) -> None:
     for number in numbers:
-        writer.add(encode_line(receipt(number, padding=padding)), None, None)
+        writer.add(encode_line(receipt(number, padding=padding)), None)
 
 
 def ids_in(data: bytes) -> list[str]:
@@ -72,12 +72,12 @@ def test_a_growing_segment_is_rewritten() -> None:
         add(writer, 1)
         await writer.flush()
         add(writer, 2, 3)
-        assert writer.is_dirty
+        assert writer.waiting
         await writer.flush()
         await writer.flush()
         assert store.keys_put == [segment_key("w", 1)] * 2
         assert ids_in(store.objects["_receipts/w/00000001.jsonl"]) == ["tr_1", "tr_2", "tr_3"]
-        assert not writer.is_dirty
+        assert not writer.waiting
 
     asyncio.run(scenario())
 
@@ -89,10 +89,10 @@ def test_a_segment_holds_at_most_so_many_receipts() -> None:
         store = MemoryStore()
         writer = SegmentWriter(store, "w")
         for _ in range(SEGMENT_RECEIPTS - 1):
-            writer.add(b"{}\n", None, None)
+            writer.add(b"{}\n", None)
         await writer.flush()
         for _ in range(3):
-            writer.add(b"{}\n", None, None)
+            writer.add(b"{}\n", None)
         await writer.flush()
         lines = {key: data.count(b"\n") for key, data in store.objects.items()}
         assert lines == {segment_key("w", 1): SEGMENT_RECEIPTS, segment_key("w", 2): 2}
@@ -134,43 +134,48 @@ def test_a_segment_is_about_a_mebibyte() -> None:
     asyncio.run(scenario())
 
 
-def test_a_failed_flush_keeps_the_receipts() -> None:
+def sent_of(journal: Path) -> str | None:
+    file = journal.with_suffix(".sent")
+    return file.read_text() if file.exists() else None
+
+
+def test_a_failed_flush_keeps_the_receipts(tmp_path: Path) -> None:
     """What the store did not take goes with the next flush, and nothing is said to be sent before."""
 
     async def scenario() -> None:
         memory = MemoryStore()
         store = FaultyStore(memory, StoreFault(action=Raise(error=DOWN)), StoreFault(action=StoreThenRaise(error=DOWN)))
         writer = SegmentWriter(store, "w")
-        sent: list[Mark] = []
-        writer.add(encode_line(receipt(1)), Mark(Path("/j"), 10), sent.append)
+        journal = tmp_path / "j.jsonl"
+        writer.add(encode_line(receipt(1)), Mark(journal, 10))
         for _ in range(2):
             with pytest.raises(TryAgainError):
                 await writer.flush()
-            assert writer.is_dirty
-            assert sent == []
+            assert writer.waiting
+            assert sent_of(journal) is None
         add(writer, 2)
         await writer.flush()
         assert ids_in(memory.objects[segment_key("w", 1)]) == ["tr_1", "tr_2"]
-        assert sent == [Mark(Path("/j"), 10)]
+        assert sent_of(journal) == "10"
 
     asyncio.run(scenario())
 
 
-def test_each_journal_hears_once_how_far_it_is_sent() -> None:
+def test_each_journal_hears_how_far_it_is_sent(tmp_path: Path) -> None:
     """The last line of a journal speaks for those before it; every journal hears of its own."""
 
     async def scenario() -> None:
         writer = SegmentWriter(MemoryStore(), "w")
-        sent: list[Mark] = []
-        for number, (journal, end) in enumerate([("/a", 10), ("/b", 7), ("/a", 20)]):
-            writer.add(encode_line(receipt(number)), Mark(Path(journal), end), sent.append)
-        writer.add(encode_line(receipt(9)), None, None)
+        one, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+        for number, (journal, end) in enumerate([(one, 10), (other, 7), (one, 20)]):
+            writer.add(encode_line(receipt(number)), Mark(journal, end))
+        writer.add(encode_line(receipt(9)), None)
         await writer.flush()
-        assert set(sent) == {Mark(Path("/a"), 20), Mark(Path("/b"), 7)}
-        sent.clear()
-        writer.add(encode_line(receipt(10)), Mark(Path("/a"), 30), sent.append)
+        assert (sent_of(one), sent_of(other)) == ("20", "7")
+        other.with_suffix(".sent").unlink()
+        writer.add(encode_line(receipt(10)), Mark(one, 30))
         await writer.flush()
-        assert sent == [Mark(Path("/a"), 30)]
+        assert (sent_of(one), sent_of(other)) == ("30", None)
 
     asyncio.run(scenario())
 
