@@ -5,7 +5,7 @@ Lists, NumPy arrays and torch tensors are told apart by what they can do: neithe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from references.errors import BatchError
@@ -23,8 +23,10 @@ def trainable_rows(loss_masks: Sized, count: int) -> list[bool]:
         count: how many rows have a trajectory id.
 
     Raises:
-        BatchError: there are fewer rows than that.
+        BatchError: there are fewer rows than that, or no rows of numbers.
     """
+    if not hasattr(loss_masks, "__len__") or getattr(loss_masks, "ndim", 1) == 0 or isinstance(loss_masks, Mapping):
+        raise BatchError(f"the loss masks are a {type(loss_masks).__name__}: give one row of numbers per trajectory id")
     if len(loss_masks) < count:
         raise BatchError(
             f"the batch has {count} trajectory ids but {len(loss_masks)} rows of loss masks: "
@@ -44,6 +46,8 @@ def _has_token(mask: Any) -> bool:  # noqa: ANN401 - duck typing is the point
         return any(map(_has_token, mask))
     if hasattr(mask, "any"):
         return bool(mask.any())
+    if isinstance(mask, str | Mapping):
+        raise BatchError(f"a loss mask is a {type(mask).__name__}: give a row of numbers, 0 for what is not trained")
     if isinstance(mask, Iterable):
         return any(map(_has_token, mask))
     return bool(mask)

@@ -17,6 +17,7 @@ from queue import Empty, SimpleQueue
 
 import msgspec
 
+from references import plain
 from references.agenda import Agenda
 from references.calls import THREAD_NAME, Call, run_on_a_thread
 from references.codec import encode
@@ -192,7 +193,7 @@ class Worker:
 
 def _name(index: StepIndex, run: Run | None) -> tuple[StepKey, bytes]:
     """Return which step of which run it is, and its bytes; an index that knows no run belongs to the one given."""
-    run_id = getattr(run, "id", None)  # whatever a trainer's tracker has there
+    run_id = plain.field(run, "id")  # whatever a trainer's tracker has there
     if not index.run and isinstance(run_id, str):
         index = msgspec.structs.replace(index, run=run_id)
     return StepKey(index.run, index.phase, index.step), encode(index)

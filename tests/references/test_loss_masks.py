@@ -93,6 +93,13 @@ def test_fewer_rows_than_ids_are_refused(make: Callable[[list[list[int]]], Sized
         trainable_rows(make([[0], [1]]), 3)
 
 
+@pytest.mark.parametrize("masks", [5, np.asarray(1), {"a": [1]}, ["1"], [{"a": 1}]], ids=repr)
+def test_what_is_no_rows_of_numbers_is_refused(masks: Any) -> None:  # noqa: ANN401 - any mistake
+    """The sentence says what to give."""
+    with pytest.raises(BatchError, match="of numbers"):
+        trainable_rows(masks, 1)
+
+
 @given(st.lists(st.lists(st.integers(0, 1), min_size=3, max_size=3), min_size=1))
 def test_arrays_and_lists_agree(rows: list[list[int]]) -> None:
     """What a row trains does not depend on what it is made of."""

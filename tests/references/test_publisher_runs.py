@@ -73,6 +73,23 @@ def test_without_a_run_the_mirror_gets_the_index_all_the_same(
     assert wandb_server.requests() == []
 
 
+class _Unnamed:
+    """A tracker's run that cannot be asked for its id."""
+
+    @property
+    def id(self) -> str:
+        raise RuntimeError
+
+
+def test_a_run_that_cannot_be_asked_costs_no_step(name: str, tmp_path: Path) -> None:
+    """The step waits in the spool like any other that is not logged."""
+    with publisher(tmp_path) as made:
+        made.publish(step_index(1, run=name), run=_Unnamed())
+        assert not made.close(5)
+
+    assert list(Spool(tmp_path).steps()) == [StepKey(name, "train", 1)]
+
+
 def test_nothing_waits_for_a_run_at_the_end(name: str, tmp_path: Path) -> None:
     """With steps that never met a run, ``close`` says so at once, and they stay in the spool."""
     with publisher(tmp_path) as made:
