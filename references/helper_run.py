@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from mirror.redact import redact_url
 from references.artifact_name import ARTIFACT_TYPE
 from references.errors import ConfigError, LinkError
-from references.wandb_client import ASK_TIMEOUT_S, limit_client_retries
+from references.wandb_client import ASK_TIMEOUT_S, in_words, limit_client_retries
 
 if TYPE_CHECKING:
     import wandb
@@ -81,7 +81,7 @@ def helper_run(logged_for: RunId) -> Iterator[wandb.Run]:
         except Exception as error:
             raise LinkError(
                 f"W&B does not let {logged_for.entity}/{logged_for.project} be logged to "
-                f"({redact_url(f'{type(error).__name__}: {error}')}): check the name, and that you are logged in"
+                f"({in_words(error)}): check the name, and that you are logged in"
             ) from error
         try:
             yield run

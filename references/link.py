@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from mirror.config import MirrorConfig
 from references.helper_run import RunId
 from references.link_plan import LinkedStep, Verdict
-from references.linking import Linker, Mirrors
+from references.linking import Linker, StepMirrors
 from references.mirror_access import MirrorAccess
 from references.seams import PublishSettings
 from references.spool import Spool, default_directory
@@ -79,7 +79,7 @@ def link(
     options = config or MirrorConfig()
     disk = Spool(spool or default_directory())
     summary = LinkSummary(is_dry_run=dry_run)
-    mirrors = Mirrors(options, None if url is None else MirrorAccess(url, options))
+    mirrors = StepMirrors(options, None if url is None else MirrorAccess(url, options))
     waiting = waiting_steps(linked_run.id, disk, url, options, summary.passed_over, adopt=adopt)
     with contextlib.closing(waiting), contextlib.ExitStack() as stack:
         linker = Linker(linked_run, mirrors, settings or PublishSettings(), stack)

@@ -25,13 +25,13 @@ from references.run_index import Phase, StepIndex
 from references.seams import PublishSettings
 from references.spool import content_hash
 from references.waiting_steps import WaitingStep
-from references.wandb_client import LATEST, Found, Run, find, find_all, give_latest
+from references.wandb_client import LATEST, Found, Run, find, find_all, give_latest, in_words
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Mirrors:
+class StepMirrors:
     """Where the receipts of a step are: in the mirror that was given, else in the one that its rows name."""
 
     def __init__(self, config: MirrorConfig, given: MirrorAccess | None) -> None:
@@ -60,7 +60,9 @@ class Mirrors:
 class Linker:
     """One link of one run. Used by one thread, which may have to wait for W&B's client."""
 
-    def __init__(self, run: RunId, mirrors: Mirrors, settings: PublishSettings, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, run: RunId, mirrors: StepMirrors, settings: PublishSettings, stack: contextlib.ExitStack
+    ) -> None:
         """Ask nothing yet; what is begun ends with ``stack``."""
         self._run = run
         self._mirrors = mirrors
@@ -203,6 +205,5 @@ def _asked(run: RunId, question: Callable[[], T]) -> T:
         raise LinkError(f"W&B's client is not installed: pip install 'record-mirror[wandb]' ({error})") from error
     except Exception as error:
         raise LinkError(
-            f"W&B does not say what it has of {run} ({redact_url(f'{type(error).__name__}: {error}')}): "
-            "check the name, and that you are logged in"
+            f"W&B does not say what it has of {run} ({in_words(error)}): check the name, and that you are logged in"
         ) from error

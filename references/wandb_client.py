@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mirror.redact import redact_url
 from references.artifact_name import ARTIFACT_TYPE
 
 if TYPE_CHECKING:
@@ -98,6 +99,11 @@ class Found:
     num_referenced: int
     num_pending: int
     created_at_s: float | None = None  # Unix time, by W&B's clock
+
+
+def in_words(error: BaseException) -> str:
+    """Return what the client raised, without secrets; many of its texts say little without their type."""
+    return redact_url(f"{type(error).__name__}: {error}")
 
 
 def limit_client_retries(environment: MutableMapping[str, str] = os.environ) -> None:

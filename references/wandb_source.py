@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mirror.redact import redact_url
 from mirror.stores.threads import DaemonThreads
 from references.artifact import STEP_FILE
 from references.artifact_name import ARTIFACT_TYPE
@@ -24,7 +23,7 @@ from references.errors import IndexFormatError, ReferencesError, SourceError
 from references.reference import Reference
 from references.source import AHEAD, ArtifactRef, Fetched, KnownStep
 from references.versions import Version, newest_versions
-from references.wandb_client import ASK_TIMEOUT_S, INDEX_HASH
+from references.wandb_client import ASK_TIMEOUT_S, INDEX_HASH, in_words
 
 if TYPE_CHECKING:
     import wandb
@@ -84,9 +83,8 @@ def _asked(ref: ArtifactRef, call: Callable[[], T]) -> T:
     except ReferencesError:
         raise
     except Exception as error:
-        reason = redact_url(f"{type(error).__name__}: {error}")
         raise SourceError(
-            f"W&B does not give {ref.path}{f':{ref.alias}' if ref.alias else ''} ({reason}): "
+            f"W&B does not give {ref.path}{f':{ref.alias}' if ref.alias else ''} ({in_words(error)}): "
             "check its name, and that you are logged in and may read it"
         ) from error
 
