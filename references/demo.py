@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mirror.background import RecordLocation, RecordMirror, locate
 from mirror.demo import DemoError
 from mirror.demo import run_demo as run_mirror_demo
-from mirror.names import document_name
+from mirror.names import DOCUMENT_SUFFIX, document_name
 from mirror.samples import write_corpus
 from mirror.verify import Verification
 from references.callback import SkycapRecordIndex
@@ -19,6 +19,7 @@ from references.codec import decode
 from references.config import RecordsConfig, WandbConfig, make_record_index
 from references.landing import land, mirrored_ids
 from references.mirror_access import MirrorAccess
+from references.mirror_source import index_key
 from references.pull import pull
 from references.record_log import RecordLog
 
@@ -37,7 +38,7 @@ def run_demo(directory: Path, say: Callable[[str], object]) -> Verification:
     """
     verification = run_mirror_demo(directory, say)
     records, mirror, node = directory / "records", directory / "mirror", directory / "another-node"
-    ids = sorted(path.name.removesuffix(".json.zst") for path in records.glob("[!.]*.json.zst"))
+    ids = sorted(path.name.removesuffix(DOCUMENT_SUFFIX) for path in records.glob(f"[!.]*{DOCUMENT_SUFFIX}"))
     places = [RecordMirror(mirror).locate(records, record_id) for record_id in ids[: 2 * ATTEMPTS]]
     [local_id] = write_corpus(node, profile="text", count=1, seed=8)
     places[-3] = locate(node, local_id)
@@ -101,7 +102,7 @@ def _train(
         is_retry = number == samples
         log.add_attempt(
             "train",
-            id=Path(record["path"]).name.removesuffix(".json.zst"),
+            id=Path(record["path"]).name.removesuffix(DOCUMENT_SUFFIX),
             instance_id=task,
             repetition_id=number - is_retry,
             attempt=int(is_retry),
@@ -115,7 +116,7 @@ def _train(
 
 def _describe(mirror: Path, step: int, where: str) -> str:
     """Say what the index of a step has, after a look whether it is what it should be."""
-    index = decode((mirror / "index" / "train" / f"step-{step}.json").read_bytes())
+    index = decode((mirror / index_key("train", step)).read_bytes())
     receipts = MirrorAccess(mirror).find(mirrored_ids(index))
     landing = land(index, receipts)
     trained = sum(row.trained is True for row in index.rows)

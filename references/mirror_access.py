@@ -28,7 +28,7 @@ from mirror.segments import PREFIX as RECEIPTS
 from mirror.segments import Seen, SegmentReader
 from mirror.store import PART_BYTES, WHOLE_BYTES
 from mirror.stores.opening import check_protocol
-from references.mirror_source import PREFIX as INDEXES
+from references.mirror_source import index_key
 from references.run_index import Phase
 
 TIMEOUT_S = 25.0  # below what the publisher gives a call, so that the sentence is ours
@@ -86,7 +86,7 @@ class MirrorAccess:
         Raises:
             StoreError: the mirror did not take it.
         """
-        key = f"{INDEXES}{phase}/step-{step}.json"
+        key = index_key(phase, step)
         self._run("put", key, lambda store: _put(store, key, data))
 
     def _run(self, operation: str, key: str, work: Callable[[ReliableStore], Awaitable[None]]) -> None:
