@@ -32,7 +32,6 @@ class FetchError(ReferencesError):
         """Say why."""
         super().__init__(detail)
         self.why = why
-        self.detail = detail
 
 
 class Fetcher:

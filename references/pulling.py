@@ -148,7 +148,7 @@ class Puller:
             else:
                 files = await self._fetcher.fetch(wanted, mirror.store, place)
         except FetchError as error:
-            outcome = not_pulled(listed, error.why, error.detail)
+            outcome = not_pulled(listed, error.why, str(error))
             otherwise(_Doubtful(listed=listed, receipt=wanted.receipt, outcome=outcome))
         else:
             self._summary.copied_records += bool(files)
