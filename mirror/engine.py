@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,7 @@ from mirror.names import document_name
 from mirror.record import RecordGoneError, read_state
 from mirror.record_directory import RecordDirectory, refuse_the_mirror
 from mirror.reliable import ReliableStore
-from mirror.segments import SegmentReader, SegmentWriter
-from mirror.store import Store
+from mirror.segments import SegmentReader, SegmentWriter, write_probe
 from mirror.stores.threads import DaemonThreads
 
 logger = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class Engine:
         self,
         *,
         store: ReliableStore,
-        raw_store: Store,
+        probe_once: Callable[[], Awaitable[None]],
         breaker: Breaker,
         copier: Copier,
         backlog: Backlog,
@@ -67,11 +66,11 @@ class Engine:
         workers: int,
         rescan_s: float,
     ) -> None:
-        """Connect the parts; nothing runs yet. ``raw_store`` is the store without retries, for probes."""
+        """Connect the parts; nothing runs yet. ``probe_once`` writes past the store's retries and breaker."""
         self.totals = Totals()
         self.wake = asyncio.Event()  # set when the backlog has something new, or room
         self._store = store
-        self._raw_store = raw_store
+        self._probe_once = probe_once
         self._breaker = breaker
         self._copier = copier
         self._backlog = backlog
@@ -114,20 +113,12 @@ class Engine:
     async def probe(self) -> None:
         """Find out at the start whether the mirror can be written: reported by the log and in the breaker's state."""
         try:
-            await asyncio.wait_for(self.write_probe(), 30)
+            await asyncio.wait_for(self._probe_once(), 30)
         except StoreError as error:
             refused = isinstance(error, FileRefusedError | StoreRefusedError)
             self._breaker.failed(StoreRefusedError("probe", "", error.reason) if refused else error, refused=refused)
         except TimeoutError:
             logger.warning("the mirror did not answer a first probe within 30 s")
-
-    async def write_probe(self) -> None:
-        """Write something harmless, once, where every writer must be able to.
-
-        Raises:
-            StoreError: the store does not take it.
-        """
-        await self._segments.probe(self._raw_store)
 
     async def drained(self, *, late_too: bool) -> None:
         """Return when nothing is pending (nor late, if that is asked for) and every receipt is in the mirror."""
@@ -263,7 +254,7 @@ class Engine:
 
     async def _ask(self) -> None:
         try:
-            await self._segments.probe(self._store)
+            await write_probe(self._store, self._copier.writer)
         except StoreError as error:
             self._note(error)
 

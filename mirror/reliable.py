@@ -80,7 +80,7 @@ class ReliableStore:
         self._limiter = limiter
         self._breaker = breaker
         self._essential = essential
-        self.probe = probe  # may be set later, before the first call
+        self._probe = probe
         self._patient = patient
         self._sleep = sleep
         self._refreshing = asyncio.Lock()
@@ -330,8 +330,8 @@ class ReliableStore:
         """
         if self._essential and denial.key.startswith(self._essential):
             raise denial
-        if self.probe is not None:
-            await self._bounded("probe", "", self.probe, self._policy.timeout_s)
+        if self._probe is not None:
+            await self._bounded("probe", "", self._probe, self._policy.timeout_s)
 
     def _note(self, error: StoreError) -> None:
         self.counts.last_error = str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 
@@ -21,8 +22,8 @@ from mirror.loop import LoopThread
 from mirror.reliable import ReliableStore
 from mirror.retry import RetryPolicy
 from mirror.segments import PREFIX as RECEIPTS
-from mirror.segments import make_writer_id
-from mirror.stores.opening import StoreOpener, open_store
+from mirror.segments import make_writer_id, write_probe
+from mirror.stores.opening import StoreOpener
 
 JOIN_S = 5.0  # for the thread to end once it has nothing to do
 
@@ -35,7 +36,7 @@ class Plan:
     place: str  # what the mirror is called beside the records
     host: str  # what receipts say of this node
     config: MirrorConfig
-    open_store: StoreOpener = open_store
+    open_store: StoreOpener
 
 
 class Running:
@@ -97,29 +98,36 @@ async def _assemble(plan: Plan, backlog: Backlog, kinds: Kinds) -> tuple[Engine,
         fsync=config.fsync,
         upload_checksum=config.upload_checksum,
     )
+    writer = make_writer_id()
     breaker = Breaker(plan.location.shown)
     policy = RetryPolicy(attempts=config.attempts, backoff_s=config.backoff_s, timeout_s=config.timeout_s)
+    probe_once = functools.partial(write_probe, raw_store, writer)
     store = ReliableStore(
-        raw_store, policy, limiter=Limiter(config.workers), breaker=breaker, essential=RECEIPTS, patient=True
+        raw_store,
+        policy,
+        limiter=Limiter(config.workers),
+        breaker=breaker,
+        probe=probe_once,
+        essential=RECEIPTS,
+        patient=True,
     )
     copier = Copier(
         store=store,
         in_flight=Allowance(config.max_bytes_in_flight),
         exclude=frozenset(config.exclude),
-        writer=make_writer_id(),
+        writer=writer,
         host=plan.host,
     )
     engine = Engine(
         store=store,
-        raw_store=raw_store,
+        probe_once=probe_once,
         breaker=breaker,
         copier=copier,
         backlog=backlog,
         kinds=kinds,
-        open_ledger=lambda path: Ledger(path, plan.place, copier.writer, url=plan.location.shown),
+        open_ledger=lambda path: Ledger(path, plan.place, writer, url=plan.location.shown),
         mirror_directory=plan.location.directory,
         workers=config.workers,
         rescan_s=config.rescan_s,
     )
-    store.probe = engine.write_probe
     return engine, breaker, store

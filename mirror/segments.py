@@ -47,6 +47,15 @@ def segment_key(writer: str, sequence: int) -> str:
     return f"{PREFIX}{writer}/{sequence:08d}.jsonl"
 
 
+async def write_probe(store: Store, writer: str) -> None:
+    """Write a writer's empty segment, as every writer must be able to.
+
+    Raises:
+        StoreError: the store did not take it.
+    """
+    await store.put(segment_key(writer, 0), b"", xxhash.xxh3_128_hexdigest(b""))
+
+
 @dataclass(frozen=True, slots=True)
 class _Line:
     text: bytes
@@ -89,14 +98,6 @@ class SegmentWriter:
             async with self._flushing:
                 if self.waiting:
                     await self._write()
-
-    async def probe(self, store: Store) -> None:
-        """Write this writer's empty segment, as every writer must be able to.
-
-        Raises:
-            StoreError: the store did not take it.
-        """
-        await store.put(segment_key(self._writer, 0), b"", xxhash.xxh3_128_hexdigest(b""))
 
     async def _write(self) -> None:
         lines = self._fitting()

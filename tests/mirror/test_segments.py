@@ -25,6 +25,7 @@ from mirror.segments import (
     decode_segment,
     make_writer_id,
     segment_key,
+    write_probe,
 )
 from mirror.store import Store
 from mirror.testing.stores import FaultyStore, MemoryStore, Raise, ShortRead, Stall, StoreFault, StoreThenRaise
@@ -204,7 +205,7 @@ def test_a_probe_disturbs_no_receipts() -> None:
         store = MemoryStore()
         writer = SegmentWriter(store, "w")
         add(writer, 1)
-        await asyncio.gather(writer.flush(), writer.probe(store), writer.probe(store))
+        await asyncio.gather(writer.flush(), write_probe(store, "w"), write_probe(store, "w"))
         assert store.objects[segment_key("w", 0)] == b""
         assert ids_in(store.objects[segment_key("w", 1)]) == ["tr_1"]
         assert await read(reader_of(store)) == {"tr_1"}
