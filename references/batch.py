@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from references import plain
 from references.errors import BatchError
@@ -29,6 +29,7 @@ class Part(IntEnum):
     TRAINED = 3
 
 
+T = TypeVar("T")
 _ABSENT, _UNTRAINED, _UNKNOWN, _TRAINED = Part  # looking a member up costs as much as all else done for a row
 
 
@@ -68,25 +69,27 @@ def read_batch(trajectory_ids: Iterable[object], loss_masks: Sized | None = None
         BatchError: an id is none of these, or there are fewer rows of loss masks than ids.
     """
     ids = list(trajectory_ids)
-    batch = Batch()
+    by_record: dict[str, Part] = {}
+    by_key: dict[Key, Part] = {}
+    rows: list[tuple[Key, object, Part]] = []
     for named, part in zip(ids, _parts(loss_masks, len(ids)), strict=True):
         if isinstance(named, str):
-            if named and part > batch.by_record.get(named, 0):  # "" is an attempt that never got an id
-                batch.by_record[named] = part
+            if named and part > by_record.get(named, 0):  # "" is an attempt that never got an id
+                by_record[named] = part
         elif named is not None:
             key = _key(named)
-            if part > batch.by_key.get(key, 0):
-                batch.by_key[key] = part
-            batch.named.append((key, named, part))
-    return batch
+            if part > by_key.get(key, 0):
+                by_key[key] = part
+            rows.append((key, named, part))
+    return Batch(by_record=by_record, by_key=by_key, named=rows)
 
 
 def count_unlogged(batch: Batch, entries: Iterable[Entry]) -> int:
     """Count what the batch names and no generator logged."""
     logged = list(entries)
-    unlogged = len(batch.by_key.keys() - {entry.key for entry in logged})
+    unlogged = _count_absent(batch.by_key, {entry.key for entry in logged}) if batch.by_key else 0
     if batch.by_record:
-        unlogged += len(batch.by_record.keys() - {entry.id for entry in logged})
+        unlogged += _count_absent(batch.by_record, {entry.id for entry in logged})
     return unlogged
 
 
@@ -117,6 +120,10 @@ def parts_of(samples: Sequence[Sample], batch: Batch) -> list[Part]:
         for i in owners_of.get(identity, range(len(samples))):
             parts[i] = max(parts[i], _UNKNOWN)
     return parts
+
+
+def _count_absent(wanted: Mapping[T, Part], there: set[T]) -> int:
+    return 0 if wanted.keys() <= there else len(wanted.keys() - there)  # mostly none, which takes no copy to see
 
 
 def _part_by_record(sample: Sample, batch: Batch) -> Part:

@@ -57,7 +57,11 @@ def by_key(entries: Iterable[Entry]) -> dict[Key, list[Entry]]:
     """Sort attempts by prompt and repetition, in the order in which they were logged."""
     attempts: dict[Key, list[Entry]] = {}
     for entry in sorted(entries, key=attrgetter("order")):
-        attempts.setdefault(entry.key, []).append(entry)
+        known = attempts.get(entry.key)
+        if known is None:
+            attempts[entry.key] = [entry]
+        else:
+            known.append(entry)
     return attempts
 
 
