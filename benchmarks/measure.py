@@ -18,12 +18,12 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from mirror.names import DOCUMENT_SUFFIX, KNOWN_KINDS, document_name, sidecar_name
 from mirror.samples import write_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-KINDS = ("tokens", "sampling_mask", "experts")
 MEGABYTE = 1e6
 
 
@@ -101,14 +101,14 @@ class Stopwatch:
 
 def record_ids(record_dir: str) -> list[str]:
     """Return the ids of the finished records of a directory."""
-    return sorted(path.name.removesuffix(".json.zst") for path in Path(record_dir).glob("[!.]*.json.zst"))
+    return sorted(path.name.removesuffix(DOCUMENT_SUFFIX) for path in Path(record_dir).glob(f"[!.]*{DOCUMENT_SUFFIX}"))
 
 
 def record_files(record_dir: str, record_id: str) -> list[Path]:
     """Return a record's files, the document last."""
     directory = Path(record_dir)
-    sidecars = [directory / f"{record_id}.{kind}.zst" for kind in KINDS]
-    return [*(path for path in sidecars if path.exists()), directory / f"{record_id}.json.zst"]
+    sidecars = [directory / sidecar_name(record_id, kind) for kind in sorted(KNOWN_KINDS)]
+    return [*(path for path in sidecars if path.exists()), directory / document_name(record_id)]
 
 
 def peak_rss_bytes() -> int:

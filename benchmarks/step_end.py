@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from mirror.names import document_name, sidecar_name
+from mirror.names import KNOWN_KINDS, document_name, sidecar_name
 from mirror.receipt import FileReceipt, Receipt, encode_line
 from mirror.segments import SEGMENT_RECEIPTS, segment_key
 from references import RecordLog, RecordsConfig, SkycapRecordIndex, WandbConfig, make_record_index
@@ -37,7 +37,7 @@ from references.calls import THREAD_NAME
 from tests.references.wandb_standin.faults import Hang
 from tests.references.wandb_standin.server import WandbServer
 
-KINDS = ("experts", "sampling_mask", "tokens")
+KINDS = sorted(KNOWN_KINDS)
 SAMPLES_PER_TASK = 8
 RETRIED = 0.02  # share of the samples that had to be tried twice
 TOKENS = 1024  # of a row's loss mask
