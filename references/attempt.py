@@ -26,6 +26,7 @@ from references.wandb_client import (
     await_commit,
     find,
     hand_over,
+    in_words,
     mode,
 )
 
@@ -72,7 +73,7 @@ def attempt(job: Job, receipts: Receipts | None, index_store: IndexStore | None)
     except WaitedTooLongError as error:
         result = Result(outcome=Outcome.TIMED_OUT, error=redact_url(str(error)))
     except Exception as error:  # noqa: BLE001 - W&B's client has no common base for its errors
-        result = Result(outcome=Outcome.FAILED, error=redact_url(f"{type(error).__name__}: {error}"))
+        result = Result(outcome=Outcome.FAILED, error=in_words(error))
     return replace(result, index_written=written)
 
 
