@@ -15,7 +15,6 @@ from mirror.config import MirrorConfig
 from mirror.errors import StoreError
 from mirror.receipt import Receipt
 from mirror.stores.threads import DaemonThreads
-from references.errors import SourceError
 from references.fetching import Fetcher, FetchError
 from references.folder import Folder
 from references.listed import ListedRecord, listed_records
@@ -25,7 +24,7 @@ from references.out_directory import PhaseDirectory
 from references.pull_plan import NotPulled, PullSummary, Wanted, Why, left_out, not_pulled, plan_record
 from references.run_index import Phase
 from references.selection import Selection
-from references.source import BadStep, LoadedStep, load_steps
+from references.source import BadStep, LoadedStep, find_steps, load_steps
 
 DISK_THREADS = 8
 _MAY_PASS = {Why.MISSING, Why.DAMAGED}
@@ -69,9 +68,7 @@ class Puller:
 
     async def run(self) -> PullSummary:
         """Pull everything that is wanted; see ``references.pull.pull`` for the errors."""
-        known = await self._run.source.find()
-        if not known:
-            raise SourceError("no step index is there: check the source, and that steps of this run were indexed")
+        known = await find_steps(self._run.source)
         wanted = [step for step in known if self._selection.wants_step(step.phase, step.step)]
         try:
             async with contextlib.aclosing(load_steps(self._run.source, wanted)) as steps:

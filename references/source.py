@@ -126,6 +126,19 @@ def parse_source(text: str | os.PathLike[str]) -> ArtifactRef | Location:
     return ArtifactRef(path=f"{match['entity']}/{match['project']}/{match['name']}", phase=phase, alias=match["alias"])
 
 
+async def find_steps(source: Source) -> list[KnownStep]:
+    """Return every step that there is, of which there must be one.
+
+    Raises:
+        SourceError: there is none, or they cannot be listed.
+        StoreError: they cannot be listed, where a store has them.
+    """
+    known = await source.find()
+    if not known:
+        raise SourceError("no step index is there: check the source, and that steps of this run were indexed")
+    return known
+
+
 async def load_steps(source: Source, wanted: Iterable[KnownStep]) -> AsyncGenerator[LoadedStep | BadStep, None]:
     """Read the indexes of these steps, some ahead, and give them in that order; a bad one does not hide the next."""
     todo = iter(wanted)

@@ -13,12 +13,11 @@ from itertools import pairwise
 from mirror.config import MirrorConfig
 from mirror.errors import StoreError
 from mirror.loop import run_in_loop
-from references.errors import SourceError
 from references.mirrors import Mirrors, RefusedMirrorError
 from references.opening import open_run
 from references.run_index import Phase, Row, StepIndex
 from references.selection import Selection, reward_of
-from references.source import BadStep, KnownStep, LoadedStep, load_steps
+from references.source import BadStep, KnownStep, LoadedStep, find_steps, load_steps
 
 Progress = Callable[[int, int], None]  # steps read, of how many
 
@@ -105,9 +104,7 @@ def list_steps(
 
     async def work() -> RunFacts:
         async with open_run(source, config or MirrorConfig(), allow_protocols) as run:
-            known = await run.source.find()
-            if not known:
-                raise SourceError("no step index is there: check the source, and that steps of this run were indexed")
+            known = await find_steps(run.source)
             wanted = [step for step in known if chosen.wants_step(step.phase, step.step)]
             facts: list[StepFacts] = []
             bad: list[BadStep] = []
