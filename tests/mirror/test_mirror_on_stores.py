@@ -379,16 +379,17 @@ def test_one_worker_is_enough(place: Place, records: Path) -> None:
 def test_a_directory_that_takes_no_receipts_is_mirrored_all_the_same(
     s3_place: S3Place, s3_proxy: FaultProxy, records: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where no receipt can be kept beside the records it is said once, and the next start sends them again."""
+    """Where no receipt can be kept beside the records it is said once, and the next start learns from the mirror's."""
     (records / ".mirror").write_text("in the way")
+    sent = []
     for _ in range(2):
         s3_proxy.clear()
-        caplog.clear()
         with mirror_to(s3_place, via=s3_proxy.url) as mirror:
             mirror.scan(records)
             assert mirror.flush(FLUSH_S)
-        assert puts(s3_proxy).keys() == record_files(records).keys()
-        assert len([line for line in caplog.records if line.levelname == "WARNING"]) == 1
+        sent.append(puts(s3_proxy).keys())
+    assert sent == [record_files(records).keys(), set()]
+    assert len([line for line in caplog.records if line.levelname == "WARNING"]) == 1
     assert mirrored_files(s3_place) == record_files(records)
     assert {receipt.id for receipt in receipts_in(s3_place)} == {
         name.partition(".")[0] for name in record_files(records)
@@ -408,19 +409,3 @@ def test_a_record_that_is_a_link_or_a_pipe_is_never_waited_for(place: Place, rec
         assert mirror.flush(FLUSH_S)
     names = {name for name in mirrored_files(place) if name.startswith(("tr_pipe", "tr_link", "tr_1."))}
     assert names == {"tr_1.tokens.zst", "tr_1.json.zst"}
-
-
-def test_a_disk_that_keeps_no_receipts_sends_nothing_twice(tmp_path: Path) -> None:
-    """Where nothing can be kept beside the records, the mirror's own receipts say what is there already."""
-    records = tmp_path / "records"
-    records.mkdir()
-    write_corpus(records, profile="tiny", count=10, seed=1)
-    (records / ".mirror").write_text("in the way of the receipts")
-    place = DirectoryPlace(tmp_path / "mirror")
-    sent = []
-    for _ in range(2):
-        with mirror_to(place) as mirror:
-            mirror.scan(records)
-            assert mirror.flush(30)
-            sent.append(mirror.stats()["files"])
-    assert sent == [20, 0]
