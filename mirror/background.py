@@ -32,6 +32,7 @@ NAMED = 20  # records named where not all can be
 
 _in_child: list[object] = []  # what a parent ran: neither used nor torn down in its child
 _alive: weakref.WeakSet[RecordMirror] = weakref.WeakSet()
+_unmirrored: dict[int, Kinds] = {}  # by process: the kinds in directories that no mirror looks at
 
 
 class RecordLocation(TypedDict):
@@ -305,13 +306,13 @@ def locate(record_dir: str | os.PathLike[str], record_id: str, *, host: str | No
         host=record_host(host),
         path=str(directory / document_name(record_id)),
         mirror=None,
-        files=_names(directory, record_id, Kinds(), ()),
+        files=_names(directory, record_id, _unmirrored.setdefault(os.getpid(), Kinds()), ()),
     )
 
 
 def _names(directory: Path, record_id: str, kinds: Kinds, exclude: tuple[str, ...]) -> list[str]:
     try:
-        wanted = kinds.look(directory) - set(exclude)
+        wanted = kinds.glance(directory) - set(exclude)
         return [state.name for state in read_record(directory, record_id, wanted).files]
     except (RecordGoneError, OSError):
         return []

@@ -7,15 +7,17 @@ What was copied before a new kind was learned is remembered until the next listi
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from mirror.names import KNOWN_KINDS, sidecar_name
-from mirror.record import find_kinds
+from mirror.record import find_kinds, is_larger_than
 
 PAUSE = 20  # times as long as the last listing took
+GLANCED = 2_000  # entries; a listing of more is no business of a thread that must not wait
 
 
 class Kinds:
@@ -51,6 +53,25 @@ class Kinds:
                 self._list(directory)
             return self.known(directory)
 
+    def glance(self, directory: Path) -> frozenset[str]:
+        """Return what is known of a directory at once; a listing that is due takes place elsewhere if it is a long one.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        if self.is_due(directory) and self._listing.acquire(blocking=False):
+            try:
+                is_long = is_larger_than(directory, GLANCED)
+                if not is_long:
+                    self._list(directory)
+            finally:
+                self._listing.release()
+            if is_long:
+                listing = threading.Thread(target=self._list_quietly, args=(directory,), daemon=True)
+                listing.name = "record-mirror-kinds"
+                listing.start()
+        return self.known(directory)
+
     def learn(self, directory: Path, kinds: Collection[str]) -> None:
         """Remember kinds that somebody else saw in a directory."""
         with self._lock:
@@ -77,6 +98,10 @@ class Kinds:
             self._list(directory)
         with self._lock:
             return self._missed.pop(directory, set())
+
+    def _list_quietly(self, directory: Path) -> None:
+        with contextlib.suppress(OSError):  # whoever looks next is told
+            self.look(directory)
 
     def _list(self, directory: Path) -> None:
         began = self._clock()

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from mirror.errors import RecordError
@@ -89,6 +90,12 @@ def find_kinds(directory: Path) -> set[str]:
         if parsed is not None and parsed.kind is not None:
             kinds.add(parsed.kind)
     return kinds
+
+
+def is_larger_than(directory: Path, entries: int) -> bool:
+    """Whether a directory has more than so many entries; they are counted no further."""
+    with os.scandir(directory) as found:
+        return next(islice(found, entries, None), None) is not None
 
 
 @dataclass(frozen=True, slots=True)
