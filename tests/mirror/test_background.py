@@ -197,6 +197,19 @@ def test_without_a_mirror_a_record_is_where_it_was_written(tmp_path: Path) -> No
     assert locate(tmp_path, "tr_a")["host"] == node_address()
 
 
+def test_asking_where_a_record_is_never_waits_for_a_large_directory(tmp_path: Path) -> None:
+    """With a mirror or without one: what is known of the kinds there is the answer, and more is learned meanwhile."""
+    write_files(tmp_path, "tr_a", b"doc", tokens=b"t", brand_new=b"n")
+    for number in range(3_000):
+        (tmp_path / f"tr_{number}.tokens.zst").touch()
+    known = ["tr_a.tokens.zst", "tr_a.json.zst"]
+    everything = ["tr_a.brand_new.zst", *known]
+    mirror = mirror_on(MemoryStore())
+    assert mirror.names(tmp_path, "tr_a") in (known, everything)
+    eventually(lambda: mirror.names(tmp_path, "tr_a") == everything)
+    eventually(lambda: locate(tmp_path, "tr_a")["files"] == everything)
+
+
 @pytest.mark.parametrize(("bound", "host"), [("127.0.0.1", "10.0.0.5"), ("10.9.9.9", "10.0.0.5"), (None, "10.0.0.5")])
 def test_a_set_host_is_every_records_host(tmp_path: Path, bound: str | None, host: str) -> None:
     """Whatever a server is bound to, the setting says how others reach the node."""

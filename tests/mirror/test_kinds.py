@@ -8,10 +8,11 @@ from pathlib import Path, PosixPath
 
 import pytest
 
-from mirror.kinds import PAUSE, Kinds
+from mirror.kinds import GLANCED, PAUSE, Kinds
 from mirror.names import KNOWN_KINDS
 from tests.mirror.fake_clock import FakeClock
 from tests.mirror.local_records import write_files
+from tests.mirror.mirrors_in_memory import eventually
 
 
 class SlowClock(FakeClock):
@@ -138,6 +139,42 @@ def test_a_kind_that_a_look_learns_during_a_listing_is_missed_by_earlier_copies(
     kinds.look(directory)
     assert unsettled == [[tmp_path]]
     assert kinds.recheck(tmp_path) == {"tr_a"}
+
+
+def test_a_glance_lists_what_is_quick_to_list(tmp_path: Path) -> None:
+    """Where a directory is small, who must not wait learns of a new kind all the same."""
+    write_files(tmp_path, "tr_a", brand_new=b"x")
+    assert "brand_new" in Kinds().glance(tmp_path)
+
+
+def test_a_glance_leaves_a_long_listing_to_another_thread(tmp_path: Path) -> None:
+    """Where a directory is large, what is known is the answer, and the next one knows more."""
+    for number in range(GLANCED):
+        (tmp_path / f"tr_{number}.brand_new.zst").touch()
+    (tmp_path / "tr_0.json.zst").touch()
+    kinds = Kinds()
+    listing = threading.Event()
+    directory = Listed(tmp_path)
+    asked: list[str] = []
+
+    def meanwhile() -> None:
+        asked.append(threading.current_thread().name)
+        if len(asked) == 2:
+            listing.wait(30)
+
+    directory.meanwhile = meanwhile
+    assert kinds.glance(directory) == KNOWN_KINDS
+    eventually(lambda: len(asked) == 2)
+    assert kinds.glance(directory) == KNOWN_KINDS  # and does not wait for the one under way
+    listing.set()
+    eventually(lambda: "brand_new" in kinds.known(directory))
+    assert asked == ["MainThread", "record-mirror-kinds"]
+
+
+def test_a_glance_at_nothing_is_an_error(tmp_path: Path) -> None:
+    """A directory that cannot be read is never taken for one without sidecars."""
+    with pytest.raises(FileNotFoundError):
+        Kinds().glance(tmp_path / "absent")
 
 
 def test_a_directory_that_is_gone_has_nothing_to_complete(tmp_path: Path) -> None:
