@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 JOB_TYPE = "record-mirror-link"
-_PATH = re.compile(r"(?:https?://[^/\s]+/)?([^/:\s]+)/([^/:\s]+)/(?:runs/)?([^/:\s?#]+)/?")
+_PATH = re.compile(r"(?:https?://[^/\s]+/)?([^/:\s]+)/([^/:\s]+)/(?:runs/)?([^/:\t\r\n?#]+)/?")
 
 
 @dataclass(frozen=True, slots=True)

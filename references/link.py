@@ -6,8 +6,10 @@ import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mirror.config import MirrorConfig
+from references.errors import ConfigError
 from references.helper_run import RunId
 from references.link_plan import LinkedStep, Verdict
 from references.linking import Linker, StepMirrors
@@ -76,6 +78,8 @@ def link(
         ConfigError: a setting is wrong; of this package or of ``mirror``.
     """
     linked_run = RunId.parse(run)
+    if url is None and spool is not None and not Path(spool).is_dir():
+        raise ConfigError(f"there is no spool at {os.fspath(spool)!r}: name the directory in which the steps wait")
     options = config or MirrorConfig()
     disk = Spool(spool or default_directory())
     summary = LinkSummary(is_dry_run=dry_run)

@@ -29,7 +29,7 @@ def parse_steps(text: str) -> StepRanges:
     """Read steps and ranges of steps, separated by commas.
 
     Raises:
-        ConfigError: a part is neither.
+        ConfigError: a part is neither, or ends before it begins.
     """
     ranges = []
     for part in text.split(","):
@@ -38,6 +38,8 @@ def parse_steps(text: str) -> StepRanges:
             raise ConfigError(f"steps must be like 3,5-9,100- and not {text!r}")
         first = int(match[1] or 0)
         last = first if not match[2] else int(match[3]) if match[3] else math.inf
+        if first > last:
+            raise ConfigError(f"steps {part.strip()!r} end before they begin: write {last}-{first}")
         ranges.append((first, last))
     return StepRanges(tuple(ranges))
 

@@ -330,6 +330,19 @@ def test_what_is_no_run_is_refused(text: str) -> None:
         link(text)
 
 
+def test_a_spool_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
+    """A name with a slip in it does not look as if nothing waited."""
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "absent", tmp_path / "file"):
+        with pytest.raises(ConfigError, match="no spool"):
+            link("team/tests/run", spool=place)
+
+
+def test_a_run_id_may_have_spaces(tmp_path: Path) -> None:
+    """W&B takes them."""
+    assert link("team/tests/my run", spool=tmp_path).steps == []
+
+
 def test_a_run_can_be_named_by_its_page(wandb_server: WandbServer, name: str, tmp_path: Path) -> None:
     """As copied from a browser."""
     spooled(tmp_path, local_step(1, name))

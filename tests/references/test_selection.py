@@ -87,15 +87,22 @@ def test_kinds_restrict_sidecars_and_never_the_document() -> None:
 @given(st.lists(st.tuples(st.integers(0, 40), st.none() | st.integers(0, 40)), min_size=1, max_size=4))
 def test_written_steps_are_the_steps_meant(parts: list[tuple[int, int | None]]) -> None:
     """Numbers and ranges with both ends, separated by commas."""
+    parts = [(first, last if last is None else first + last) for first, last in parts]
     text = ", ".join(str(first) if last is None else f"{first}-{last}" for first, last in parts)
     meant = {step for first, last in parts for step in range(first, (first if last is None else last) + 1)}
-    assert {step for step in range(50) if step in parse_steps(text)} == meant
+    assert {step for step in range(100) if step in parse_steps(text)} == meant
 
 
 def test_an_open_range_has_no_end() -> None:
     """From a step on, or up to one."""
     assert [step in parse_steps("5-") for step in (4, 5, 10**17)] == [False, True, True]
     assert [step in parse_steps("-5") for step in (0, 5, 6)] == [True, True, False]
+
+
+def test_a_range_that_ends_before_it_begins_is_a_slip() -> None:
+    """It would choose nothing, and a pull of nothing would look complete."""
+    with pytest.raises(ConfigError, match="write 3-5"):
+        parse_steps("1,5-3")
 
 
 @pytest.mark.parametrize("text", ["", "-", "a", "1-2-3", "1,,2", "1 2", "1.5", "१"])
