@@ -75,7 +75,6 @@ class Agenda:
         self._over: dict[str, Run] = {}  # runs that were finished
         self._series: dict[tuple[str, Phase], Series] = {}
         self._active: Call | None = None
-        self._logging: Work | None = None  # what the active call logs
         self._abandoned: list[Call] = []
         self._patience_ends: float | None = None  # set by close
 
@@ -84,7 +83,8 @@ class Agenda:
     def take(self, key: StepKey, data: bytes, run: Run | None, now: float) -> None:
         """Take over a step: make it durable, and log it as soon as there is an active run."""
         series = self._series_of(key)
-        self._counts["replaced"] += self._shelf.discard(key) + series.discard(key.step, being_logged=self._logging)
+        being_logged = None if self._active is None else self._active.work
+        self._counts["replaced"] += self._shelf.discard(key) + series.discard(key.step, being_logged=being_logged)
         work = self._shelf.save(key, data, now + self._patience.receipts_wait_s)
         if run is not None and run is not self._over.get(key.run):
             self._runs[key.run] = run
@@ -98,7 +98,7 @@ class Agenda:
     def ended(self, call: Call, answer: object, now: float) -> None:
         """Hear that a call has ended, abandoned or not."""
         if call is self._active:
-            self._active = self._logging = None
+            self._active = None
         else:
             self._abandoned.remove(call)
             call.series.is_hanging = False
@@ -146,7 +146,7 @@ class Agenda:
     def advance(self, now: float) -> None:
         """Abandon what is overdue, then begin what is ready: one call at most."""
         if self._active is not None and now >= self._active.deadline:
-            call, self._active, self._logging = self._active, None, None
+            call, self._active = self._active, None
             call.is_abandoned = call.series.is_hanging = True
             self._abandoned.append(call)
             call.expired(now)
@@ -187,15 +187,16 @@ class Agenda:
     # Beginning a call
 
     def _begin(self, series: Series, work: Work | None, now: float) -> None:
-        run = self._runs.get(series.run_id)
+        run, deadline = self._runs.get(series.run_id), now + self._settings.timeout_s
         if work is not None:
             self._begin_attempt(series, work, run, now)
         elif series.unsettled is not None:
-            function = partial(find, series.unsettled.run, series.name, series.unsettled.work.alias)
-            self._call(series, function, self._checked, now)
+            look = partial(find, series.unsettled.run, series.name, series.unsettled.work.alias)
+            self._call(Call(series=series, deadline=deadline, ended=self._checked), look)
         elif run is not None and series.newest_step is not None:
             alias = step_alias(series.phase, series.newest_step)
-            self._call(series, partial(give_latest, run, series.name, alias), self._restored, now)
+            restore = partial(give_latest, run, series.name, alias)
+            self._call(Call(series=series, deadline=deadline, ended=self._restored), restore)
         else:  # the run is over
             series.restore_latest_at = None
 
@@ -217,22 +218,19 @@ class Agenda:
             index_written=work.index_written,
             timeout_s=self._settings.timeout_s,
         )
-        self._logging = work
         function = partial(attempt, job, self._receipts, self._index_store)
-        self._call(
-            series, function, partial(self._attempted, work, run), now, partial(self._timed_out, series, work, run)
+        call = Call(
+            series=series,
+            work=work,
+            deadline=now + self._settings.timeout_s,
+            ended=partial(self._attempted, work, run),
+            expired=partial(self._timed_out, series, work, run),
         )
+        self._call(call, function)
 
-    def _call(
-        self,
-        series: Series,
-        function: Callable[[], object],
-        ended: Callable[[Call, object, float], None],
-        now: float,
-        expired: Callable[[float], None] = lambda _: None,
-    ) -> None:
-        self._active = Call(series=series, deadline=now + self._settings.timeout_s, ended=ended, expired=expired)
-        self._launch(self._active, function)
+    def _call(self, call: Call, function: Callable[[], object]) -> None:
+        self._active = call
+        self._launch(call, function)
 
     # Hearing how it ended
 

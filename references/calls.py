@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from references.series import Series
+from references.series import Series, Work
 
 THREAD_NAME = "record-mirror-wandb"
 
@@ -19,6 +19,7 @@ class Call:
         series: the artifact that it is about.
         deadline: when the owner stops waiting, by the owner's clock, in seconds.
         ended: what the owner does with the answer (or the exception), at a time by its clock.
+        work: what it logs; None: it only asks, or moves an alias.
         expired: what it does when the deadline has passed; ``ended`` may still follow.
         is_abandoned: the deadline has passed.
     """
@@ -26,7 +27,8 @@ class Call:
     series: Series
     deadline: float
     ended: Callable[[Call, object, float], None]
-    expired: Callable[[float], None]
+    work: Work | None = None
+    expired: Callable[[float], None] = lambda _now: None
     is_abandoned: bool = False
 
 
