@@ -1,4 +1,4 @@
-"""From a location and settings to a store that retries: one way for copies, checks and repairs."""
+"""From a location and settings to a store that retries, for checks and repairs: they fail when the store is away."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from mirror.stores.opening import open_store
 
 
 def connect(location: Location, config: MirrorConfig) -> ReliableStore:
-    """Make a store for a check, which fails when the store is away; nothing is contacted. Call it on the event loop.
+    """Make a store that has to answer; nothing is contacted. Call it on the event loop.
 
     Raises:
         ConfigError: nothing installed can open the location.
     """
-    store = open_store(
-        location,
-        config.storage_options,
-        connections=config.workers,
-        fsync=config.fsync,
-        upload_checksum=config.upload_checksum,
+    return ReliableStore(
+        open_store(location, config),
+        RetryPolicy(attempts=config.attempts, backoff_s=config.backoff_s, timeout_s=config.timeout_s),
+        limiter=Limiter(config.workers),
+        breaker=Breaker(location.shown, waiting=None),
     )
-    policy = RetryPolicy(attempts=config.attempts, backoff_s=config.backoff_s, timeout_s=config.timeout_s)
-    breaker = Breaker(location.shown, waiting=None)
-    return ReliableStore(store, policy, limiter=Limiter(config.workers), breaker=breaker)

@@ -91,13 +91,7 @@ async def _begin(engine: Engine) -> asyncio.Task[None]:
 
 async def _assemble(plan: Plan, backlog: Backlog, kinds: Kinds) -> tuple[Engine, Breaker, ReliableStore]:
     config = plan.config
-    raw_store = plan.open_store(
-        plan.location,
-        config.storage_options,
-        connections=config.workers,
-        fsync=config.fsync,
-        upload_checksum=config.upload_checksum,
-    )
+    raw_store = plan.open_store(plan.location, config)
     writer = make_writer_id()
     breaker = Breaker(plan.location.shown)
     policy = RetryPolicy(attempts=config.attempts, backoff_s=config.backoff_s, timeout_s=config.timeout_s)

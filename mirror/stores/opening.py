@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 import fsspec
 
+from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
 from mirror.location import CONTAINER_PROTOCOLS, Location
 from mirror.redact import Redactor
@@ -19,21 +19,7 @@ from mirror.stores.s3 import S3Store
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure", "adl": "azure"}
 
 
-class StoreOpener(Protocol):
-    """What makes a store for a location, as ``open_store`` does."""
-
-    def __call__(
-        self,
-        location: Location,
-        options: Mapping[str, object],
-        /,
-        *,
-        connections: int,
-        fsync: bool,
-        upload_checksum: str,
-    ) -> Store:
-        """Make the store; nothing is contacted."""
-        ...
+StoreOpener = Callable[[Location, MirrorConfig], Store]  # makes a store as ``open_store`` does
 
 
 def check_protocol(location: Location) -> None:
@@ -57,10 +43,8 @@ def check_protocol(location: Location) -> None:
         ) from error
 
 
-def open_store(
-    location: Location, options: Mapping[str, object], *, connections: int, fsync: bool, upload_checksum: str
-) -> Store:
-    """Make the store for a location; nothing is contacted.
+def open_store(location: Location, config: MirrorConfig) -> Store:
+    """Make the store for a location, as a mirror's settings say; nothing is contacted.
 
     Raises:
         ConfigError: nothing installed can open it.
@@ -68,11 +52,13 @@ def open_store(
     check_protocol(location)
     user_info = location.root.partition("/")[0].rpartition("@")[0]
     given = [] if location.protocol in CONTAINER_PROTOCOLS else [user_info, user_info.partition(":")[2]]
+    options = config.storage_options
     redact = Redactor({"options": options, "credentials": given})  # some libraries name a place without its protocol
     if location.protocol == "file":
-        return LocalStore(location, redact=redact, threads=connections, fsync=fsync)
+        return LocalStore(location, redact=redact, threads=config.workers, fsync=config.fsync)
     if location.protocol == "s3":
-        return S3Store(location, options, redact=redact, connections=connections, upload_checksum=upload_checksum)
+        checksum = config.upload_checksum
+        return S3Store(location, options, redact=redact, connections=config.workers, upload_checksum=checksum)
     if location.protocol == "gs":
         return GcsStore(location, options, redact=redact)
-    return FsspecStore(location, options, redact=redact, threads=connections)
+    return FsspecStore(location, options, redact=redact, threads=config.workers)

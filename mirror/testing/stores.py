@@ -6,11 +6,12 @@ import asyncio
 import concurrent.futures
 import hashlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import xxhash
 
+from mirror.config import MirrorConfig
 from mirror.errors import NotFoundError, StoreError, TryAgainError
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Store, Stored
@@ -151,7 +152,7 @@ class MemoryStore:
         """Count it."""
         self.closes += 1
 
-    def opened(self, _location: Location, _options: Mapping[str, object], **_arguments: object) -> Store:
+    def opened(self, _location: Location, _config: MirrorConfig) -> Store:
         """Return this very store, as what a mirror opens."""
         return self
 
@@ -300,7 +301,7 @@ class FaultyStore:
         """Close."""
         await self._store.aclose()
 
-    def opened(self, _location: Location, _options: Mapping[str, object], **_arguments: object) -> Store:
+    def opened(self, _location: Location, _config: MirrorConfig) -> Store:
         """Return this very store, as what a mirror opens."""
         return self
 

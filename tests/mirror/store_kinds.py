@@ -13,6 +13,7 @@ from typing import TypeVar
 import pytest
 import xxhash
 
+from mirror.config import MirrorConfig
 from mirror.location import Location, parse_location
 from mirror.redact import Redactor
 from mirror.store import Store, Stored, read_whole
@@ -52,12 +53,13 @@ class Kind:
 def kind_of(place: Place, *, name: str = "", via: str | None = None, upload_checksum: str = "auto") -> Kind:
     """Return the store that a mirror would use for a place, through a proxy's URL when given."""
     location = parse_location(place.url)
+    config = MirrorConfig(
+        workers=16, fsync=False, upload_checksum=upload_checksum, storage_options=place.options(via=via)
+    )
     return Kind(
         name or location.protocol,
         location,
-        lambda: open_store(
-            location, place.options(via=via), connections=16, fsync=False, upload_checksum=upload_checksum
-        ),
+        lambda: open_store(location, config),
         place,
     )
 

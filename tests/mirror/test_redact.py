@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from mirror.config import MirrorConfig
 from mirror.errors import StoreError
 from mirror.location import parse_location
 from mirror.redact import Redactor, redact_url
@@ -114,7 +115,7 @@ def test_what_a_url_gives_a_store_is_blanked_without_the_protocol_too() -> None:
     location = parse_location(f"https://me:{CANARY}@127.0.0.1:9/run-7")
 
     async def use() -> None:
-        store = open_store(location, {}, connections=1, fsync=False, upload_checksum="auto")
+        store = open_store(location, MirrorConfig())
         try:
             await store.put("tr_a.json.zst", b"{}", "0" * 32)
         finally:
