@@ -139,7 +139,7 @@ def make_record_index(
     from references.callback import SkycapRecordIndex  # noqa: PLC0415 - a configuration is read without all this
     from references.mirror_access import MirrorAccess  # noqa: PLC0415 - likewise
     from references.publisher import WandbPublisher  # noqa: PLC0415 - likewise
-    from references.spool import Spool, default_directory  # noqa: PLC0415 - likewise
+    from references.spool import Spool  # noqa: PLC0415 - likewise
 
     wandb = config.wandb
     loggers = [logger] if isinstance(logger, str) else list(logger or ())
@@ -150,7 +150,7 @@ def make_record_index(
         access = MirrorAccess(config.record_mirror, MirrorConfig.from_mapping(config.record_mirror_config))
     publisher = WandbPublisher(
         wandb.publish_settings(),
-        spool=Spool(wandb.spool or default_directory()),
+        spool=Spool(wandb.spool),
         receipts=access,
         index_store=access,
     )

@@ -15,7 +15,7 @@ from references.link_plan import LinkedStep, Verdict
 from references.linking import Linker, StepMirrors
 from references.mirror_access import MirrorAccess
 from references.seams import PublishSettings
-from references.spool import Spool, default_directory
+from references.spool import Spool
 from references.waiting_steps import PassedOver, waiting_steps
 
 
@@ -81,7 +81,7 @@ def link(
     if url is None and spool is not None and not Path(spool).is_dir():
         raise ConfigError(f"there is no spool at {os.fspath(spool)!r}: name the directory in which the steps wait")
     options = config or MirrorConfig()
-    disk = Spool(spool or default_directory())
+    disk = Spool(spool)
     summary = LinkSummary(is_dry_run=dry_run)
     mirrors = StepMirrors(options, None if url is None else MirrorAccess(url, options))
     waiting = waiting_steps(linked_run.id, disk, url, options, summary.passed_over, adopt=adopt)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from references.agenda import Agenda, Patience
 from references.bounded import BoundedIndexStore, BoundedReceipts
 from references.seams import PublishSettings
-from references.spool import Spool, default_directory
+from references.spool import Spool
 from references.wandb_client import limit_client_retries
 from references.worker import Launch, Worker
 
@@ -54,7 +54,7 @@ class WandbPublisher:
         limit_client_retries()
         chosen = settings or PublishSettings()
         waits = patience or Patience()
-        disk = Spool(default_directory()) if spool is None else spool
+        disk = spool or Spool()
 
         def make_agenda(launch: Launch) -> Agenda:
             return Agenda(

@@ -58,9 +58,9 @@ def content_hash(data: bytes) -> str:
 class Spool:
     """One directory; several processes may use it. Nothing is opened or created before the first ``put``."""
 
-    def __init__(self, directory: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> None:
-        """Use ``directory``, and let what waits in it take ``max_bytes`` at most."""
-        self._directory = Path(directory)
+    def __init__(self, directory: str | os.PathLike[str] | None = None, *, max_bytes: int = MAX_BYTES) -> None:
+        """Use ``directory``, by default the user's own, and let what waits in it take ``max_bytes`` at most."""
+        self._directory = Path(directory or default_directory())
         self._max_bytes = max_bytes
 
     def put(self, key: StepKey, data: bytes) -> None:
