@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Self, TextIO
 
 from mirror.output import format_bytes
 
@@ -28,33 +28,31 @@ class Tally:
     note: str = ""  # what else there is to say, e.g. "3 late"
 
 
-class Progress(Protocol):
-    """Shows tallies, from one thread, in a ``with`` statement."""
+class Progress:
+    """Shows tallies, from one thread, in a ``with`` statement; this one shows nothing."""
 
     def update(self, tally: Tally) -> None:
         """Take the newest tally; cheap, and shown when it is time."""
-        ...
 
     def stop(self) -> None:
         """Leave the terminal as it was; more than once is harmless."""
-        ...
 
     def __enter__(self) -> Self:
         """Begin."""
-        ...
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop."""
-        ...
+        self.stop()
 
 
 def make_progress(action: str, *, quiet: bool, stream: TextIO | None = None) -> Progress:
     """Choose how to show progress on ``stream``, which is standard error unless given."""
     stream = sys.stderr if stream is None else stream
     if quiet:
-        return NoProgress()
+        return Progress()
     if stream.isatty() and os.environ.get("TERM") != "dumb":
         return BarProgress(action)
     return LineProgress(action, lambda line: print(line, file=stream, flush=True))
@@ -87,27 +85,7 @@ def describe(action: str, tally: Tally, per_s: float, bytes_per_s: float) -> str
     return f"{line}; {tally.note}" if tally.note else line
 
 
-class NoProgress:
-    """Shows nothing."""
-
-    def update(self, tally: Tally) -> None:
-        """Forget it."""
-
-    def stop(self) -> None:
-        """Have nothing to take away."""
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop."""
-        self.stop()
-
-
-class LineProgress(NoProgress):
+class LineProgress(Progress):
     """Writes a line now and then, for logs."""
 
     def __init__(
@@ -129,7 +107,7 @@ class LineProgress(NoProgress):
             self._write(describe(self._action, tally, *rates))
 
 
-class BarProgress(NoProgress):
+class BarProgress(Progress):
     """A bar on the terminal."""
 
     def __init__(self, action: str) -> None:

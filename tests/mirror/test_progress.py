@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from mirror.progress import LINE_EVERY_S, BarProgress, LineProgress, NoProgress, Rates, Tally, describe, make_progress
+from mirror.progress import LINE_EVERY_S, BarProgress, LineProgress, Progress, Rates, Tally, describe, make_progress
 from tests.mirror.fake_clock import FakeClock
 
 
@@ -55,6 +55,6 @@ def test_the_way_to_show_it_follows_the_terminal(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("TERM", "xterm")
     assert type(make_progress("copied", quiet=False, stream=Terminal())) is BarProgress
     assert type(make_progress("copied", quiet=False, stream=io.StringIO())) is LineProgress
-    assert type(make_progress("copied", quiet=True, stream=Terminal())) is NoProgress
+    assert type(make_progress("copied", quiet=True, stream=Terminal())) is Progress
     monkeypatch.setenv("TERM", "dumb")
     assert type(make_progress("copied", quiet=False, stream=Terminal())) is LineProgress
