@@ -10,7 +10,7 @@ from pathlib import Path
 from mirror.config import MirrorConfig
 from mirror.disk_check import hash_file
 from mirror.errors import BadNameError
-from mirror.ledger import Ledger
+from mirror.ledger import reading
 from mirror.location import Location, place_id
 from mirror.looking import look, matcher
 from mirror.names import KNOWN_KINDS, check_name
@@ -53,9 +53,7 @@ class Planner:
             OSError: the directory cannot be read.
         """
         kinds = (KNOWN_KINDS | find_kinds(directory)) - set(self._exclude)
-        ledger = Ledger(directory, self._place, "plan")  # a name under which nothing is ever written
-        try:
-            ledger.load()
+        with reading(directory, self._place) as ledger:
             for chunk in look(directory, ledger, self._exclude, self._wanted):
                 self.unchanged_records += chunk.documents - len(chunk.uncopied)
                 self.unchanged_files += chunk.covered_files
@@ -71,8 +69,6 @@ class Planner:
                         self.planned_bytes += planned.size_bytes
                         self.refused_files += len(planned.send) if planned.problem else 0
                         yield planned
-        finally:
-            ledger.close()
 
     def _judge(
         self, directory: Path, record_id: str, kinds: Collection[str], previous: Receipt | None

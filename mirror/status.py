@@ -10,7 +10,7 @@ from pathlib import Path
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.errors import EmptyMirrorError
-from mirror.ledger import DIRECTORY, Ledger, read_url
+from mirror.ledger import DIRECTORY, read_url, reading
 from mirror.location import parse_location
 from mirror.looking import look
 from mirror.loop import run_in_loop
@@ -108,13 +108,9 @@ def is_record_directory(text: str) -> bool:
 
 
 def _read_place(directory: Path, place: str, kinds: Collection[str]) -> PlaceStatus:
-    ledger = Ledger(directory, place, "status")  # a name under which nothing is ever written
-    try:
-        ledger.load()
+    with reading(directory, place) as ledger:
         uncopied = sum(len(chunk.uncopied) for chunk in look(directory, ledger, kinds))
         return PlaceStatus(place=place, url=read_url(directory, place), receipted=ledger.count(), uncopied=uncopied)
-    finally:
-        ledger.close()
 
 
 async def _has_record_files(store: ReliableStore) -> bool:
