@@ -277,7 +277,7 @@ def test_link_logs_what_waits(line: Line, wandb_server: WandbServer, tmp_path: P
 
 
 def test_link_is_partial_while_records_are_on_their_way(
-    line: Line, wandb_server: WandbServer, sample: SampleRun
+    line: Line, wandb_server: WandbServer, sample: SampleRun, tmp_path: Path
 ) -> None:
     """The step is in W&B, and its line says what lacks."""
     index = step_index(3, run=sample.name, mirrored=0)
@@ -290,7 +290,7 @@ def test_link_is_partial_while_records_are_on_their_way(
         )
     )
 
-    ran = line("link", f"team/tests/{sample.name}", url(sample), "--spool", "/nonexistent", "--json")
+    ran = line("link", f"team/tests/{sample.name}", url(sample), "--spool", tmp_path, "--json")
 
     assert (ran.code, ran.summary["logged"], ran.summary["late"]) == (3, 3, 1)
     assert [step["pending"] for step in ran.of_type("step")] == [0, 0, 1]

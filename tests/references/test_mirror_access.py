@@ -20,6 +20,7 @@ from mirror.testing import Answer, Fault, FaultProxy, Hang, requests_to, s3_erro
 from mirror.testing.servers import SeaweedS3
 from references.mirror_access import MirrorAccess
 from tests.mirror.places import DirectoryPlace, Place, S3Place, mirror_to
+from tests.references.publishing import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -146,7 +147,7 @@ def test_a_store_that_hangs_costs_no_more_than_the_time_limit(s3_place: S3Place)
         with pytest.raises(DeadlineError, match=r"put index/train/step-1.json: the mirror took longer than 0.5 s"):
             slow.write("train", 1, b"{}")
 
-    assert set(threading.enumerate()) <= before
+    assert wait_until(lambda: set(threading.enumerate()) <= before)
 
 
 def test_a_failed_look_is_made_up_for_by_the_next(s3_place: S3Place, tmp_path: Path) -> None:
