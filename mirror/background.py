@@ -16,11 +16,12 @@ from typing import Self, TypedDict, Unpack
 from mirror.address import record_host
 from mirror.backlog import Added, Backlog, Left
 from mirror.config import MirrorConfig, MirrorOptions
+from mirror.errors import RecordGoneError
 from mirror.kinds import Kinds
 from mirror.location import parse_location, place_id
 from mirror.looking import Looked
 from mirror.names import document_name
-from mirror.record import RecordGoneError, read_record
+from mirror.record import read_record
 from mirror.running import Plan, Running
 from mirror.stats import MirrorStats
 from mirror.stores.opening import StoreOpener, check_protocol, open_store

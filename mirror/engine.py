@@ -18,13 +18,20 @@ from mirror.backlog import Added, Backlog, Job, Outcome
 from mirror.breaker import Breaker, BreakerState
 from mirror.copying import Copier, copy_record
 from mirror.errands import Errands
-from mirror.errors import FileRefusedError, RecordChangedError, RecordError, StoreError, StoreRefusedError
+from mirror.errors import (
+    FileRefusedError,
+    RecordChangedError,
+    RecordError,
+    RecordGoneError,
+    StoreError,
+    StoreRefusedError,
+)
 from mirror.given_up import GivenUp
 from mirror.kinds import Kinds
 from mirror.ledger import Ledger
 from mirror.looking import Chunk, Looked, look, matcher
 from mirror.names import document_name
-from mirror.record import RecordGoneError, read_state
+from mirror.record import read_state
 from mirror.record_directory import RecordDirectory, refuse_the_mirror
 from mirror.reliable import ReliableStore
 from mirror.segments import SegmentReader, SegmentWriter, write_probe

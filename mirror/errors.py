@@ -4,6 +4,7 @@ MirrorError
 ├── ConfigError              a setting is wrong: the sentence names it and what to write instead
 ├── RecordError              a local record cannot be copied as it is
 │   ├── BadNameError         a file name that the mirror refuses
+│   ├── RecordGoneError      its document is not (or no longer) there
 │   └── RecordChangedError   it was written again while it was being copied: copy it again
 ├── ReceiptError             a line is not a receipt
 ├── EmptyMirrorError         where a mirror should be there is none
@@ -37,6 +38,10 @@ class RecordError(MirrorError):
 
 class BadNameError(RecordError):
     """A file name that the mirror refuses."""
+
+
+class RecordGoneError(RecordError):
+    """The record's document is not (or no longer) in the directory."""
 
 
 class RecordChangedError(RecordError):

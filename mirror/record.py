@@ -14,12 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from mirror.errors import RecordError
+from mirror.errors import RecordGoneError
 from mirror.names import document_name, parse_name, sidecar_name
-
-
-class RecordGoneError(RecordError):
-    """The record's document is not (or no longer) in the directory."""
 
 
 @dataclass(frozen=True, slots=True)

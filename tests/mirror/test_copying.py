@@ -17,10 +17,17 @@ from hypothesis import strategies as st
 
 from mirror.allowance import Allowance
 from mirror.copying import MAX_ROUNDS, Copied, Copier, copy_record
-from mirror.errors import BadNameError, FileRefusedError, RecordChangedError, RecordError, StoreError, TryAgainError
+from mirror.errors import (
+    BadNameError,
+    FileRefusedError,
+    RecordChangedError,
+    RecordError,
+    RecordGoneError,
+    StoreError,
+    TryAgainError,
+)
 from mirror.names import KNOWN_KINDS
 from mirror.receipt import Receipt
-from mirror.record import RecordGoneError
 from mirror.store import PART_BYTES, WHOLE_BYTES, Stored
 from mirror.testing.faults import requests_to
 from mirror.testing.stores import FaultyStore, MemoryStore, Raise, Stall, StoreFault

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mirror.errors import RecordGoneError
 from mirror.names import KNOWN_KINDS
-from mirror.record import FileState, RecordGoneError, find_kinds, iter_entries, read_record, read_state
+from mirror.record import FileState, find_kinds, iter_entries, read_record, read_state
 from mirror.samples import write_litter
 from tests.mirror.local_records import replace_file, state_of, write_files
 
