@@ -112,7 +112,13 @@ class MirrorConfig:
         Raises:
             ConfigError: a value cannot be read.
         """
-        return cls(**environment_values(os.environ if environment is None else environment))
+        given = os.environ if environment is None else environment
+        values: dict[str, Any] = {}
+        for option in fields(cls):
+            variable = ENV_PREFIX + option.name.upper()
+            if variable in given:
+                values[option.name] = _from_text(variable, option.name, given[variable])
+        return cls(**values)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
@@ -165,20 +171,6 @@ def measured(name: str, value: object) -> object:
         return parse_seconds(value) if field_name in TIMES else parse_bytes(value)
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from None
-
-
-def environment_values(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Read the options that the environment sets.
-
-    Raises:
-        ConfigError: a value cannot be read.
-    """
-    values: dict[str, Any] = {}
-    for option in fields(MirrorConfig):
-        name = ENV_PREFIX + option.name.upper()
-        if name in environment:
-            values[option.name] = _from_text(name, option.name, environment[name])
-    return values
 
 
 def _from_text(variable: str, option: str, text: str) -> object:
