@@ -102,7 +102,8 @@ class Linker:
                 return judged
 
     def settle_latest(self) -> str | None:
-        """Let ``latest`` name the newest step of each phase; return why it may not, or None."""
+        """Let ``latest`` name the newest step of each phase; return why one may not, or None."""
+        reasons = []
         for phase, newest in self._newest.items():
             name = artifact_name(phase, self._run.id)
             try:
@@ -110,8 +111,8 @@ class Linker:
                 if latest is None or latest.step is None or latest.step < newest:
                     give_latest(self._run, name, step_alias(phase, newest))
             except Exception as error:  # noqa: BLE001 - W&B's client has no common base for its errors
-                return f"`latest` of {name} may name an older step: {redact_url(str(error))}"
-        return None
+                reasons.append(f"`latest` of {name} may name an older step: {redact_url(str(error))}")
+        return "; ".join(reasons) or None
 
     def _history(self, phase: Phase) -> dict[int, list[Found]]:
         """Return W&B's versions of each step of a phase, oldest first."""
