@@ -9,12 +9,12 @@ from mirror.reliable import ReliableStore
 from mirror.store import ObjectInfo, read_whole
 from references.codec import MAX_BYTES
 from references.errors import SourceError
-from references.run_index import PHASES, Phase
+from references.run_index import MAX_STEP_DIGITS, PHASES, Phase
 from references.source import Fetched, KnownStep
 
 PREFIX = "index/"
 MAX_STEPS = 10_000_000
-_KEY = re.compile(rf"{PREFIX}({'|'.join(PHASES)})/step-(0|[1-9][0-9]{{0,17}})\.json", re.ASCII)
+_KEY = re.compile(rf"{PREFIX}({'|'.join(PHASES)})/step-(0|[1-9][0-9]{{0,{MAX_STEP_DIGITS - 1}}})\.json", re.ASCII)
 
 
 def index_key(phase: Phase, step: int) -> str:
