@@ -57,8 +57,6 @@ async def check_directory(directory: Path, manifest: Manifest) -> AsyncIterator[
 
 
 def _compare(directory: Path, record_id: str, state: FileState, receipt: Receipt | None) -> Finding | None:
-    parsed = parse_name(state.name)
-    kind = parsed.kind if parsed else None
     if receipt is None:
         return Finding(
             kind=FindingKind.MISSING,
@@ -68,7 +66,8 @@ def _compare(directory: Path, record_id: str, state: FileState, receipt: Receipt
         )
     known = receipt.file(state.name)
     if known is None:
-        if kind in receipt.excluded:
+        parsed = parse_name(state.name)
+        if parsed is not None and parsed.kind in receipt.excluded:
             return None
         return Finding(
             kind=FindingKind.MISSING_SIDECAR,

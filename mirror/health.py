@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
 _REQUEST_TIMEOUT_S = 10.0
 
 
@@ -66,7 +65,7 @@ class MirrorCollector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - slow to import
 
         stats = self._stats()
-        labels = [str(stats["url"])]
+        labels = [stats["url"]]
         for name, value, text in (
             ("submitted", stats["submitted"], "Records handed over."),
             ("mirrored", stats["mirrored"], "Records copied."),
