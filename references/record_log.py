@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from references.batch import Part, parts_of
 from references.entry import Entry, read_entry
@@ -25,9 +27,14 @@ class RecordLog:
     def __init__(self) -> None:
         """Begin empty."""
         self._lock = threading.Lock()
+        _logs.add(self)
         self._next_order = 0
         self._waiting: dict[str, list[Entry]] = {}
         self._batches: dict[str, list[int]] = {}  # per phase: the next order at each take_batch, newest last
+
+    def free_after_fork(self) -> None:
+        """Take a lock of its own in a forked child, where the thread that may hold the parent's does not exist."""
+        self._lock = threading.Lock()
 
     def add(self, phase: str, trajectory_id: object, attempt: int, trajectory: object) -> None:
         """Log an attempt, finished or not, from the generator's own objects; never raises for what they lack.
@@ -104,3 +111,14 @@ def _split(entries: list[Entry], batch: Batch) -> tuple[list[Entry], list[Entry]
             if part is not Part.ABSENT:
                 inside.update(map(id, sample.attempts))
     return [e for e in entries if id(e) in inside], [e for e in entries if id(e) not in inside]
+
+
+_logs: WeakSet[RecordLog] = WeakSet()
+
+
+def _free_all() -> None:
+    for log in _logs:
+        log.free_after_fork()
+
+
+os.register_at_fork(after_in_child=_free_all)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,3 +143,32 @@ def test_keeping_for_no_further_step_drops_what_the_first_batch_has_not() -> Non
     log.add("train", TrajectoryID("a", 0), 0, SimpleNamespace(id="a"))
     assert log.take_batch("train", read_batch([]), keep_steps=0) == ([], 1)
     assert log.take("train") == []
+
+
+FORK = """
+import os, signal, threading
+from references.record_log import RecordLog
+log = RecordLog()
+def add():
+    while True:
+        log.add_attempt("train", id="tr", instance_id="task")
+for _ in range(4):
+    threading.Thread(target=add, daemon=True).start()
+codes = []
+for _ in range(5):
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        log.add_attempt("train", id="child", instance_id="task")
+        os._exit(0)
+    codes.append(os.waitpid(child, 0)[1])
+    log.take("train")
+print(codes, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_child_forked_while_others_add_can_add() -> None:
+    """A lock that a thread of the parent holds at the fork is not held in the child."""
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True, cwd=Path.cwd())  # noqa: S603 - ours
+    assert done.stdout.strip() == "[0, 0, 0, 0, 0]"
