@@ -85,7 +85,7 @@ def parse_location(url: str | os.PathLike[str]) -> Location:
     place, slash, path = root.partition("/")
     if protocol in {"s3", "gs"} and not place:
         raise ConfigError(f"the mirror's URL {shown!r} names no bucket: write {protocol}://bucket/prefix")
-    if protocol in {"s3", "gs"} and "@" in place:
+    if protocol in {"s3", "gs"} and ("@" in place or ":" in place):  # a key's secret may hold a slash
         raise ConfigError(f"the mirror's URL {shown!r} holds credentials: give them as storage_options")
     public = place if protocol in CONTAINER_PROTOCOLS else place.rpartition("@")[2]
     return Location(protocol=protocol, root=root, base=f"{protocol}://{public}{slash}{path}")

@@ -11,7 +11,7 @@ HIDDEN = "***"
 _MIN_SECRET_CHARS = 4  # shorter values would blank ordinary words
 _MIN_VARIABLE_CHARS = 8  # of a variable whose value may well be a placeholder
 _SECRET_NAME = re.compile(r"(?i)key|secret|token|pass|pwd|sas|credential|signature|auth|connection_string|cookie")
-_USER_INFO = re.compile(r"(?<=://)[^/@\s\"']+@|(?<=:/)[^/@:\s\"']+:[^/@\s\"']+@")
+_USER_INFO = re.compile(r"(?<=://)[^/@\s\"']+@|(?<=://)[^/@:\s\"']+:[^@\s\"']+@|(?<=:/)[^/@:\s\"']+:[^/@\s\"']+@")
 _QUERY = re.compile(r"(?<=\S)\?[^\s\"'<>]*=[^\s\"'<>]*")
 _ASSIGNED = re.compile(
     r"(?i)\b(authorization|x-amz-security-token|x-amz-signature|signature|aws_secret_access_key|password|secret|token|"

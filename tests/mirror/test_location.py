@@ -85,6 +85,7 @@ def test_a_path_is_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("zip://x.zip::s3://bucket/run", "chains"),
         ("file://data/mirror", "names a host: write file:///data/mirror"),
         ("s3://AKIAX:canary-secret@bucket/run", "storage_options"),
+        ("s3://AKIAX:canary-se/cret@bucket/run", "storage_options"),
     ],
 )
 def test_a_url_that_says_something_else_is_refused(url: str, advice: str) -> None:
