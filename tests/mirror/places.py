@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import urllib.parse
 import urllib.request
@@ -80,19 +81,19 @@ class S3Place:
 
     def names(self) -> set[str]:
         """Return all keys, as botocore lists them."""
-        pages = self.server.client().get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self._below)
+        pages = _client(self.server).get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self._below)
         return {item["Key"].removeprefix(self._below) for page in pages for item in page.get("Contents", ())}
 
     def objects(self) -> dict[str, bytes]:
         """Return every object, as botocore reads it."""
-        client = self.server.client()
+        client = _client(self.server)
         return {
             name: client.get_object(Bucket=self.bucket, Key=self._below + name)["Body"].read() for name in self.names()
         }
 
     def identities(self) -> dict[str, tuple[str, str | None]]:
         """Return each object's ETag and version (None where none is kept), as botocore lists them."""
-        client = self.server.client()
+        client = _client(self.server)
         versions = client.list_object_versions(Bucket=self.bucket, Prefix=self._below)["Versions"]
         return {
             version["Key"].removeprefix(self._below): (
@@ -154,6 +155,11 @@ class GcsPlace:
         with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own http URL
             content: bytes = answer.read()
             return content
+
+
+@functools.cache
+def _client(server: S3Server) -> Any:  # noqa: ANN401 - botocore makes its clients' classes at run time
+    return server.client()  # making one takes longer than using it
 
 
 def _below(prefix: str) -> str:

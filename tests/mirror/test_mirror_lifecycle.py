@@ -272,7 +272,7 @@ def test_a_new_kind_in_a_large_directory_is_not_left_behind(s3_place: S3Place, t
     """A kind that appears for the first time just after a look at a directory's many names still arrives."""
     records = tmp_path / "records"
     write(records, "tr_first")
-    for number in range(40_000):  # so many names that a listing of them is not repeated for each record
+    for number in range(20_000):  # so many names that a listing of them is not repeated for each record
         (records / f".{number}.tmp").touch()
     with mirror_to(s3_place) as mirror:
         mirror.submit(records, "tr_first")

@@ -254,7 +254,7 @@ def test_two_mirrors_share_a_directory_and_a_place(place: Place, records: Path) 
 def test_mirrors_that_find_the_same_share_the_work(s3_place: S3Place, s3_proxy: FaultProxy, tmp_path: Path) -> None:
     """What an earlier process left is not copied by every server that finds it, nor counted by each."""
     records = tmp_path / "records"
-    ids = write_corpus(records, profile="tiny", count=400, seed=1)
+    ids = write_corpus(records, profile="tiny", count=200, seed=1)
     s3_proxy.latency_s = 0.01
     mirrors = [mirror_to(s3_place, via=s3_proxy.url, workers=4) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
