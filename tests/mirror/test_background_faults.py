@@ -30,7 +30,7 @@ from mirror.testing.stores import (
     StoreFault,
     StoreThenRaise,
 )
-from tests.mirror.local_records import write_files
+from tests.mirror.local_records import state_of, write_files
 from tests.mirror.mirrors_in_memory import (
     assert_books_balance,
     eventually,
@@ -54,7 +54,7 @@ def lines(caplog: pytest.LogCaptureFixture, logger: str = "mirror.breaker") -> l
 def test_handing_over_returns_while_the_store_hangs(tmp_path: Path) -> None:
     """Every call of the store hangs for ever: the server notices nothing, and its files are untouched."""
     ids = write_corpus(tmp_path, profile="tiny", count=200, seed=1)
-    before = {path.name: path.stat() for path in tmp_path.glob("*.zst")}
+    before = {path.name: state_of(path) for path in tmp_path.glob("*.zst")}
     stall, fault = stalling(lambda *_: True)
     mirror = mirror_on(FaultyStore(MemoryStore(), fault))
     mirror.start()
@@ -64,7 +64,7 @@ def test_handing_over_returns_while_the_store_hangs(tmp_path: Path) -> None:
     assert (stats["pending"], stats["failed"]) == (200, 0)
     assert not mirror.close(0)
     assert mirror.stats()["late"] == 200
-    assert {path.name: path.stat() for path in tmp_path.glob("*.zst")} == before
+    assert {path.name: state_of(path) for path in tmp_path.glob("*.zst")} == before
 
 
 @pytest.mark.parametrize("error", [DOWN, NO_BUCKET, DENIED, CredentialsError("put", "k", "expired"), OSError("odd")])
