@@ -56,6 +56,8 @@ class NewFile:
             self._close()
             self._check()
             self._path.replace(self._target)
+            if self._fsync:
+                _sync_directory(self._target.parent)  # or a power cut takes the name back
 
     def give_up(self) -> None:
         """Let no further call publish it; returns at once."""
@@ -80,6 +82,14 @@ class NewFile:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _create(path: Path) -> int:
