@@ -1,8 +1,37 @@
-"""Properties of the mirror hold on any machine: no example has a deadline."""
+"""Properties that have no deadline on any machine, and places on the real stores that nobody used before."""
 
 from __future__ import annotations
 
+import uuid
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
+
+from mirror.testing import FakeGcs, SeaweedS3
+from tests.mirror.places import DirectoryPlace, GcsPlace, Place, S3Place
+from tests.mirror.store_kinds import shared_bucket
 
 settings.register_profile("any machine", deadline=None, max_examples=60)
 settings.load_profile("any machine")
+
+
+@pytest.fixture
+def s3_place(seaweed: SeaweedS3) -> S3Place:
+    """A deep new prefix on the S3 server."""
+    return S3Place(seaweed, shared_bucket(seaweed, versioned=False), f"mirror/of/{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def gcs_place(fake_gcs: FakeGcs) -> GcsPlace:
+    """A deep new prefix on the GCS server."""
+    return GcsPlace(fake_gcs, shared_bucket(fake_gcs, versioned=False), f"mirror/of/{uuid.uuid4().hex}")
+
+
+@pytest.fixture(params=["directory", "s3", "gcs"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Each of the three kinds of store that are first class."""
+    if request.param == "directory":
+        return DirectoryPlace(tmp_path / "mirror" / "of" / "run-7")
+    found: Place = request.getfixturevalue(f"{request.param}_place")
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -13,10 +13,14 @@ from typing import TypeVar
 import pytest
 import xxhash
 
+from mirror.breaker import Breaker
 from mirror.config import MirrorConfig
+from mirror.limiter import Limiter
 from mirror.location import Location, parse_location
 from mirror.redact import Redactor
-from mirror.store import Store, Stored, read_whole
+from mirror.reliable import ReliableStore
+from mirror.retry import RetryPolicy
+from mirror.store import PART_BYTES, Store, Stored, read_whole
 from mirror.stores.generic import FsspecStore
 from mirror.stores.opening import open_store
 from mirror.testing import FakeGcs, SeaweedS3
@@ -109,3 +113,19 @@ async def get(store: Store, key: str) -> bytes:
 async def keys_of(store: Store, prefix: str = "", *, after: str = "") -> list[str]:
     """List all keys."""
     return [info.key async for page in store.list_pages(prefix, after=after) for info in page]
+
+
+def reliable(store: Store, *, attempts: int = 3, timeout_s: float = 20.0) -> ReliableStore:
+    """Call a store as often as it takes."""
+    policy = RetryPolicy(attempts=attempts, backoff_s=0.01, timeout_s=timeout_s)
+    return ReliableStore(store, policy, limiter=Limiter(8), breaker=Breaker("the store"))
+
+
+def parts_of(size: int) -> Callable[[], AsyncIterator[bytes]]:
+    """Return a large file as a mirror reads it."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        for start in range(0, size, PART_BYTES):
+            yield bytes(min(PART_BYTES, size - start))
+
+    return parts

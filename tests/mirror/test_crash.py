@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,9 +17,8 @@ import pytest
 
 from mirror.receipt import Receipt, decode_lines
 from mirror.samples import write_corpus
-from mirror.testing import FaultProxy, Reply, SeaweedS3
+from mirror.testing import FaultProxy, Reply
 from tests.mirror.places import DirectoryPlace, Place, S3Place, mirrored_files, receipts_in, record_files
-from tests.mirror.store_kinds import shared_bucket
 
 pytestmark = pytest.mark.integration
 
@@ -57,11 +55,6 @@ class Killer:
         os.kill(self._pid, signal.SIGKILL)
         # Every other file lands without a receipt; receipts never do.
         return Reply(status=503) if "_receipts/" in path or len(self.sent) % 2 else None
-
-
-@pytest.fixture
-def s3_place(seaweed: SeaweedS3) -> S3Place:
-    return S3Place(seaweed, shared_bucket(seaweed, versioned=False), f"crash/{uuid.uuid4().hex}")
 
 
 @pytest.fixture

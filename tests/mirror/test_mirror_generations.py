@@ -19,7 +19,6 @@ from mirror.testing import (
     Fault,
     FaultProxy,
     Reply,
-    SeaweedS3,
     Stall,
     requests_to,
     s3_error,
@@ -60,11 +59,6 @@ class Watcher:
             self._sent[name] = body
             self.on_put(name)
         return None
-
-
-@pytest.fixture
-def s3_place(seaweed: SeaweedS3) -> S3Place:
-    return S3Place(seaweed, shared_bucket(seaweed, versioned=False), f"generations/{uuid.uuid4().hex}")
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
@@ -19,18 +18,12 @@ import pytest
 from mirror import RecordMirror
 from mirror.names import KNOWN_KINDS
 from mirror.samples import write_corpus, write_record
-from mirror.testing import Fault, FaultProxy, Hang, SeaweedS3, requests_to
+from mirror.testing import Fault, FaultProxy, Hang, requests_to
 from tests.mirror.places import DirectoryPlace, S3Place, mirror_to, mirrored_files, record_files
-from tests.mirror.store_kinds import shared_bucket
 
 pytestmark = pytest.mark.integration
 
 FLUSH_S = 60.0  # far more than any flush here takes
-
-
-@pytest.fixture
-def s3_place(seaweed: SeaweedS3) -> S3Place:
-    return S3Place(seaweed, shared_bucket(seaweed, versioned=False), f"lifecycle/{uuid.uuid4().hex}")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from mirror.samples import write_corpus, write_litter, write_record
 from mirror.store import WHOLE_BYTES
 from mirror.testing import FakeGcs, FaultProxy, SeaweedS3
 from tests.mirror.places import (
-    DirectoryPlace,
     GcsPlace,
     Place,
     S3Place,
@@ -32,22 +30,6 @@ from tests.mirror.store_kinds import shared_bucket
 pytestmark = pytest.mark.integration
 
 FLUSH_S = 60.0  # far more than any flush here takes
-
-
-@pytest.fixture(params=["directory", "s3", "gcs"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Each of the three kinds of store, below a deep prefix that nobody used before."""
-    if request.param == "directory":
-        return DirectoryPlace(tmp_path / "mirror" / "of" / "run-7")
-    prefix = f"mirror/of/{uuid.uuid4().hex}"
-    server: SeaweedS3 | FakeGcs = request.getfixturevalue("seaweed" if request.param == "s3" else "fake_gcs")
-    bucket = shared_bucket(server, versioned=False)
-    return S3Place(server, bucket, prefix) if isinstance(server, SeaweedS3) else GcsPlace(server, bucket, prefix)
-
-
-@pytest.fixture
-def s3_place(seaweed: SeaweedS3) -> S3Place:
-    return S3Place(seaweed, shared_bucket(seaweed, versioned=False), f"mirror/of/{uuid.uuid4().hex}")
 
 
 @pytest.fixture
@@ -229,71 +211,6 @@ def test_a_buckets_root_will_do(
             assert mirror.flush(FLUSH_S)
         assert mirrored_files(place) == record_files(records)
         assert len(receipts_in(place)) == 1
-
-
-def test_two_mirrors_share_a_directory_and_a_place(place: Place, records: Path) -> None:
-    """Servers that share both need no coordination: each keeps its own books and segments, and all is there once."""
-    ids = sorted(name.removesuffix(".json.zst") for name in record_files(records) if name.endswith(".json.zst"))
-    with mirror_to(place) as one, mirror_to(place) as other:
-        for index, record_id in enumerate(ids):
-            (one if index % 2 else other).submit(records, record_id)
-        assert one.flush(FLUSH_S)
-        assert other.flush(FLUSH_S)
-        one.scan(records)
-        other.scan(records)
-        assert one.flush(FLUSH_S)
-        assert other.flush(FLUSH_S)
-        assert_books_balance(one)
-        assert_books_balance(other)
-    assert mirrored_files(place) == record_files(records)
-    receipts = receipts_in(place)
-    assert {receipt.id for receipt in receipts} == set(ids)
-    assert len({receipt.writer for receipt in receipts}) == 2
-
-
-def test_mirrors_that_find_the_same_share_the_work(s3_place: S3Place, s3_proxy: FaultProxy, tmp_path: Path) -> None:
-    """What an earlier process left is not copied by every server that finds it, nor counted by each."""
-    records = tmp_path / "records"
-    ids = write_corpus(records, profile="tiny", count=200, seed=1)
-    s3_proxy.latency_s = 0.01
-    mirrors = [mirror_to(s3_place, via=s3_proxy.url, workers=4) for _ in range(4)]
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda mirror: mirror.scan(records), mirrors))
-    assert all(mirror.flush(FLUSH_S) for mirror in mirrors)
-    for mirror in mirrors:
-        assert_books_balance(mirror)
-    mirrored = sum(mirror.stats()["mirrored"] for mirror in mirrors)
-    assert all(mirror.close(FLUSH_S) for mirror in mirrors)
-    assert mirrored_files(s3_place) == record_files(records)
-    assert len(ids) <= mirrored <= 2 * len(ids)  # by chance two may copy the same at the same time
-    assert puts(s3_proxy).total() == 2 * mirrored
-
-
-def test_what_one_place_has_says_nothing_about_another(
-    place: Place, s3_place: S3Place, records: Path, tmp_path: Path
-) -> None:
-    """One directory mirrored to two places is copied to both, whatever the other has, also at the same time."""
-    other = DirectoryPlace(tmp_path / "other")
-    with mirror_to(place) as mirror:
-        mirror.scan(records)
-        assert mirror.flush(FLUSH_S)
-        with mirror_to(other) as second, mirror_to(s3_place) as third:
-            second.scan(records)
-            third.scan(records)
-            assert second.flush(FLUSH_S)
-            assert third.flush(FLUSH_S)
-    for each in (place, other, s3_place):
-        assert mirrored_files(each) == record_files(records)
-
-
-def test_one_url_at_two_endpoints_is_two_places(s3_place: S3Place, records: Path) -> None:
-    """The same bucket and prefix behind another endpoint is another place: everything is sent there too."""
-    with FaultProxy(s3_place.server.url) as one, FaultProxy(s3_place.server.url) as other:
-        for proxy in (one, other):
-            with mirror_to(s3_place, via=proxy.url) as mirror:
-                mirror.scan(records)
-                assert mirror.flush(FLUSH_S)
-        assert puts(one).keys() == puts(other).keys() == record_files(records).keys()
 
 
 def test_a_touch_copies_nothing(s3_place: S3Place, s3_proxy: FaultProxy, records: Path) -> None:

@@ -50,11 +50,6 @@ FLUSH_S = 60.0  # far more than any flush here takes
 
 
 @pytest.fixture
-def s3_place(seaweed: SeaweedS3) -> S3Place:
-    return S3Place(seaweed, shared_bucket(seaweed, versioned=False), f"faults/{uuid.uuid4().hex}")
-
-
-@pytest.fixture
 def records(tmp_path: Path) -> Path:
     directory = tmp_path / "records"
     write_corpus(directory, profile="tiny", count=25, seed=1)
