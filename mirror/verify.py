@@ -143,7 +143,7 @@ class Verifier:
         self._progress = progress
         self._reader = SegmentReader(store)
         self._result = Verification()
-        self._strays: list[str] = []  # record files that no receipt names
+        self._strays: dict[str, ObjectInfo] = {}  # record files that no receipt names, by name
 
     async def run(self, directories: Iterable[Path] = (), *, grace_s: float = GRACE_S) -> Verification:
         """Look at everything.
@@ -154,7 +154,8 @@ class Verifier:
         """
         result = self._result
         await self._manifest.read(self._reader.read())
-        await self._compare_all()
+        await self._compare_all(self._pairs())
+        await self._compare_misplaced()
         if self._strays or any(finding.kind in _EXPLICABLE for finding in result.findings):
             await asyncio.sleep(grace_s)
         await self._look_again()
@@ -169,12 +170,29 @@ class Verifier:
         result.findings.sort(key=lambda finding: finding.name.encode())
         return result
 
-    async def _compare_all(self) -> None:
+    async def _compare_misplaced(self) -> None:
+        """Compare what a store that lists in no order made seem missing and without a receipt at once."""
+        misplaced = [(file, found) for name, found in self._strays.items() if (file := self._manifest.file(name))]
+        if not misplaced:
+            return
+        names = {expected.name for expected, _ in misplaced}
+        self._strays = {name: found for name, found in self._strays.items() if name not in names}
+        self._result.findings = [finding for finding in self._result.findings if finding.name not in names]
+        self._result.files -= len(misplaced)
+        self._result.size_bytes -= sum(expected.size_bytes for expected, _ in misplaced)
+
+        async def pairs() -> AsyncIterator[tuple[ExpectedFile | None, ObjectInfo | None]]:
+            for pair in misplaced:
+                yield pair
+
+        await self._compare_all(pairs())
+
+    async def _compare_all(self, pairs: AsyncIterator[tuple[ExpectedFile | None, ObjectInfo | None]]) -> None:
         checks: set[asyncio.Task[None]] = set()
         nearest: tuple[float, ExpectedFile, ObjectInfo] | None = None  # to being in the sample
         any_read = False
         try:
-            async for expected, found in self._pairs():
+            async for expected, found in pairs:
                 if expected is None:
                     if found is not None:
                         self._note_stray(found)
@@ -266,7 +284,7 @@ class Verifier:
         except BadNameError:
             is_ours = False
         if is_ours:
-            self._strays.append(found.key)
+            self._strays[found.key] = found
         else:
             self._result.foreign += 1
 
@@ -291,17 +309,16 @@ class Verifier:
                 self._note(judge(expected, found), found)
             except StoreError as error:
                 self._note(_unchecked(expected, str(error)))
-        self._strays = [stray for stray in self._strays if self._manifest.file(stray) is None]
+        self._strays = {name: found for name, found in self._strays.items() if self._manifest.file(name) is None}
 
     def _judge_strays(self) -> list[Finding]:
-        there = set(self._strays)
         findings = []
         for name in self._strays:
             parsed = parse_name(name)
             if parsed is None:
                 continue
             document = document_name(parsed.record_id)
-            if document in there or self._manifest.file(document) is not None:
+            if document in self._strays or self._manifest.file(document) is not None:
                 kind, detail = FindingKind.NO_RECEIPT, "it is in the mirror, and no receipt proves what it should be"
             else:
                 kind, detail = FindingKind.NO_DOCUMENT, f"it is a sidecar, and {document} is not in the mirror"

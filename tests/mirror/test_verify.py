@@ -5,17 +5,27 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from mirror import FindingKind, MirrorConfig, RecordMirror, StoreError, Verification, VerifyLevel, repair, verify
+from mirror.breaker import Breaker
+from mirror.limiter import Limiter
+from mirror.loop import run_in_loop
+from mirror.manifest import Manifest
+from mirror.reliable import ReliableStore
+from mirror.retry import RetryPolicy
 from mirror.samples import write_corpus, write_litter
+from mirror.store import ObjectInfo
 from mirror.testing.faults import Answer, Fault, FlipReplyBit, requests_to, s3_error
 from mirror.testing.proxy import FaultProxy
 from mirror.testing.servers import SeaweedS3
+from mirror.testing.stores import MemoryStore
+from mirror.verify import Verifier
 from tests.mirror.local_records import write_files
+from tests.mirror.mirrors_in_memory import mirror_on
 
 EVERYTHING = VerifyLevel(read_back=1.0)
 
@@ -272,3 +282,33 @@ def test_a_store_that_keeps_no_hash_leaves_everything_unchecked(on_s3: Callable[
     """Asked for its hash and answering none, it has proved nothing."""
     found = on_s3(VerifyLevel(ask_store=True))
     assert (found.intact, found.unchecked, found.damage) == (0, 40, 0)
+
+
+class Unordered(MemoryStore):
+    """Lists in no order, as buckets for single zones do."""
+
+    async def list_pages(self, prefix: str = "", *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        pages = [page async for page in super().list_pages(prefix, after=after)]
+        for page in reversed(pages):
+            yield page[::-1]
+
+
+@pytest.mark.parametrize("level", [VerifyLevel(), EVERYTHING])
+def test_a_store_that_lists_in_no_order_is_verified_all_the_same(tmp_path: Path, level: VerifyLevel) -> None:
+    """Each file is counted and judged once, and what is really missing is the only finding."""
+    ids = write_corpus(tmp_path, profile="tiny", count=20, seed=1)
+    memory = Unordered(page_size=7)
+    with mirror_on(memory) as mirror:
+        mirror.scan(tmp_path)
+        assert mirror.flush(30)
+    del memory.objects[f"{ids[3]}.tokens.zst"]
+
+    async def check() -> Verification:
+        policy = RetryPolicy(attempts=1, backoff_s=0, timeout_s=30)
+        store = ReliableStore(memory, policy, limiter=Limiter(4), breaker=Breaker("memory"))
+        return await Verifier(store, Manifest(), level, 4).run(grace_s=0)
+
+    found = run_in_loop(check())
+    assert kinds(found) == {f"{ids[3]}.tokens.zst": FindingKind.MISSING}
+    assert (found.files, found.present + found.intact) == (40, 39)
+    assert found.intact == (39 if level is EVERYTHING else 0)
