@@ -67,7 +67,6 @@ class MirrorCollector:
         stats = self._stats()
         labels = [stats["url"]]
         for name, value, text in (
-            ("submitted", stats["submitted"], "Records handed over."),
             ("mirrored", stats["mirrored"], "Records copied."),
             ("failed", stats["failed"], "Records given up until somebody acts."),
             ("lost", stats["lost"], "Records whose local file was gone before it was copied."),
@@ -80,6 +79,7 @@ class MirrorCollector:
             counter.add_metric(labels, value)
             yield counter
         for name, level, text in (
+            ("submitted", stats["submitted"], "Records handed over or found; less when another mirror copied one."),
             ("late", stats["late"], "Records that must be found again on disk."),
             ("pending", stats["pending"], "Records that wait or are being copied."),
             ("lag_seconds", stats["lag_s"], "Age of the oldest record that is not in the mirror."),

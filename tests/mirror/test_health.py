@@ -104,7 +104,7 @@ def test_metrics_are_what_prometheus_reads(asked: Asked) -> None:
         if sample.labels.get("url") == "s3://***@bucket/run"
     }
     assert samples == {
-        ("record_mirror_submitted_total", None): 12,
+        ("record_mirror_submitted", None): 12,
         ("record_mirror_mirrored_total", None): 5,
         ("record_mirror_failed_total", None): 1,
         ("record_mirror_lost_total", None): 0,
