@@ -57,6 +57,7 @@ class S3Store:
         self._retired: s3fs.S3FileSystem | None = None  # from before the last refresh; calls may still be on it
         self._client: Any = None  # aiobotocore's; its methods are made at run time
         self._opening = asyncio.Lock()
+        self._extras: dict[str, dict[str, Any]] = {}  # what the user's options add to each operation
 
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
         """Write an object with one request."""
@@ -64,7 +65,9 @@ class S3Store:
             client = await self._open()
             checksum, md5 = self._proof(data, xxh3_128)
             answer = await client.put_object(
-                **self._arguments("put_object", Bucket=self._bucket, Key=self._prefix + key, Body=data, **checksum)
+                **self._arguments(
+                    client, "put_object", Bucket=self._bucket, Key=self._prefix + key, Body=data, **checksum
+                )
             )
         stored = _stored(answer, md5)
         self._compare(key, stored, answer)
@@ -75,7 +78,7 @@ class S3Store:
         target = {"Bucket": self._bucket, "Key": self._prefix + key}
         with translating("put", key, self._redact):
             client = await self._open()
-            begun = await client.create_multipart_upload(**self._arguments("create_multipart_upload", **target))
+            begun = await client.create_multipart_upload(**self._arguments(client, "create_multipart_upload", **target))
             upload = {**target, "UploadId": begun["UploadId"]}
             try:
                 done: list[dict[str, object]] = []
@@ -85,11 +88,11 @@ class S3Store:
                         "ContentMD5": base64.b64encode(hashlib.md5(part, usedforsecurity=False).digest()).decode()
                     }
                     answer = await client.upload_part(
-                        **self._arguments("upload_part", **upload, PartNumber=number, Body=part, **checksum)
+                        **self._arguments(client, "upload_part", **upload, PartNumber=number, Body=part, **checksum)
                     )
                     done.append({"PartNumber": number, "ETag": answer["ETag"]})
                 answer = await client.complete_multipart_upload(
-                    **self._arguments("complete_multipart_upload", **upload, MultipartUpload={"Parts": done})
+                    **self._arguments(client, "complete_multipart_upload", **upload, MultipartUpload={"Parts": done})
                 )
             except BaseException:
                 with contextlib.suppress(Exception):  # the first error is the one to tell
@@ -103,7 +106,7 @@ class S3Store:
         with translating("get", key, self._redact):
             client = await self._open()
             answer = await client.get_object(
-                **self._arguments("get_object", Bucket=self._bucket, Key=self._prefix + key)
+                **self._arguments(client, "get_object", Bucket=self._bucket, Key=self._prefix + key)
             )
             async with answer["Body"] as body:
                 missing = int(answer["ContentLength"])
@@ -119,7 +122,9 @@ class S3Store:
             with translating("stat", key, self._redact):
                 client = await self._open()
                 target = {"Bucket": self._bucket, "Key": self._prefix + key}
-                answer = await client.head_object(**self._arguments("head_object", **target, ChecksumMode="ENABLED"))
+                answer = await client.head_object(
+                    **self._arguments(client, "head_object", **target, ChecksumMode="ENABLED")
+                )
         except NotFoundError:
             return None
         stored = _stored(answer, None)
@@ -140,7 +145,7 @@ class S3Store:
         while True:
             with translating("list", prefix, self._redact):
                 client = await self._open()
-                answer = await client.list_objects_v2(**self._arguments("list_objects_v2", **request))
+                answer = await client.list_objects_v2(**self._arguments(client, "list_objects_v2", **request))
             more = answer.get("IsTruncated")
             if more is None or (more and not answer.get("NextContinuationToken")):
                 # A gateway's page with status 200 must not pass for an empty bucket.
@@ -211,11 +216,12 @@ class S3Store:
         elif self._etag_is_md5:
             raise TryAgainError("put", key, f"the store holds other bytes than were sent: its MD5 is {stored.etag}")
 
-    def _arguments(self, operation: str, **arguments: object) -> dict[str, Any]:
+    def _arguments(self, client: Any, operation: str, **arguments: object) -> dict[str, Any]:  # noqa: ANN401 - see _client
         """Add what the user's options say for every request: encryption, storage class, ACL, requester pays."""
-        assert self._fs is not None  # noqa: S101 - _open() came first
-        method = getattr(self._client, operation)
-        return dict(self._fs._get_s3_method_kwargs(method, **arguments))  # noqa: SLF001 - s3fs's own filter
+        if operation not in self._extras:  # they never change, and s3fs's filter costs as much as a hash
+            assert self._fs is not None  # noqa: S101 - _open() came first
+            self._extras[operation] = self._fs._get_s3_method_kwargs(getattr(client, operation))  # noqa: SLF001 - likewise
+        return {**self._extras[operation], **arguments}
 
 
 def session_options(options: Mapping[str, object], connections: int) -> dict[str, object]:

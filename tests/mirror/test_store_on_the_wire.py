@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -178,6 +178,23 @@ def test_a_bit_flipped_in_a_part_is_an_error(request: pytest.FixtureRequest, pla
 
     kind_of(place, via=proxy.url).run(use)
     (content,) = place.objects().values()
+    assert content == bytes(size)
+
+
+def test_credentials_read_again_in_the_middle_of_a_large_file_do_not_end_it(s3_place: S3Place) -> None:
+    """Another call's expired token is no reason to begin an upload again."""
+    size = WHOLE_BYTES + 1
+
+    async def use(store: Store) -> None:
+        async def parts() -> AsyncIterator[bytes]:
+            async for part in parts_of(size)():
+                yield part
+                await store.refresh()
+
+        await store.put_parts(KEY, parts, size)
+
+    kind_of(s3_place).run(use)
+    (content,) = s3_place.objects().values()
     assert content == bytes(size)
 
 
