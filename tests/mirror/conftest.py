@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from mirror.samples import write_corpus, write_litter
 from mirror.testing import FakeGcs, SeaweedS3
 from tests.mirror.places import DirectoryPlace, GcsPlace, Place, S3Place
 from tests.mirror.store_kinds import shared_bucket
@@ -35,3 +36,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return DirectoryPlace(tmp_path / "mirror" / "of" / "run-7")
     found: Place = request.getfixturevalue(f"{request.param}_place")
     return found
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """A record directory with records of every size, and with what a directory holds besides."""
+    directory = tmp_path / "records"
+    write_corpus(directory, profile="tiny", count=30, seed=1)
+    write_corpus(directory, profile="text", count=10, seed=2)
+    write_corpus(directory, profile="tokens", count=4, seed=3)
+    write_corpus(directory, profile="moe", count=2, seed=4)
+    write_litter(directory)
+    return directory

@@ -12,7 +12,7 @@ import xxhash
 
 from mirror import RecordMirror
 from mirror.receipt import newest
-from mirror.samples import write_corpus, write_litter, write_record
+from mirror.samples import write_record
 from mirror.store import WHOLE_BYTES
 from mirror.testing import FakeGcs, FaultProxy, SeaweedS3
 from tests.mirror.places import (
@@ -30,18 +30,6 @@ from tests.mirror.store_kinds import shared_bucket
 pytestmark = pytest.mark.integration
 
 FLUSH_S = 60.0  # far more than any flush here takes
-
-
-@pytest.fixture
-def records(tmp_path: Path) -> Path:
-    """A record directory with records of every size, and with what a directory holds besides."""
-    directory = tmp_path / "records"
-    write_corpus(directory, profile="tiny", count=30, seed=1)
-    write_corpus(directory, profile="text", count=10, seed=2)
-    write_corpus(directory, profile="tokens", count=4, seed=3)
-    write_corpus(directory, profile="moe", count=2, seed=4)
-    write_litter(directory)
-    return directory
 
 
 def rewrite(directory: Path, record_id: str, seed: int) -> None:

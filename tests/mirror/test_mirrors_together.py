@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirror import RecordMirror
-from mirror.samples import write_corpus, write_litter
+from mirror.samples import write_corpus
 from mirror.testing import FaultProxy
 from tests.mirror.places import (
     DirectoryPlace,
@@ -24,18 +24,6 @@ from tests.mirror.places import (
 pytestmark = pytest.mark.integration
 
 FLUSH_S = 60.0  # far more than any flush here takes
-
-
-@pytest.fixture
-def records(tmp_path: Path) -> Path:
-    """A record directory with records of every size, and with what a directory holds besides."""
-    directory = tmp_path / "records"
-    write_corpus(directory, profile="tiny", count=30, seed=1)
-    write_corpus(directory, profile="text", count=10, seed=2)
-    write_corpus(directory, profile="tokens", count=4, seed=3)
-    write_corpus(directory, profile="moe", count=2, seed=4)
-    write_litter(directory)
-    return directory
 
 
 def assert_books_balance(mirror: RecordMirror) -> None:
