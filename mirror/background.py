@@ -139,7 +139,10 @@ class RecordMirror:
         running = self._running or self._started()
         if running is None:
             raise CancelledError
-        return running.thread.start(running.engine.look_at(self._directory(record_dir), include)).result()
+        looked = running.thread.start(running.engine.look_at(self._directory(record_dir), include)).result()
+        if self._closed:  # what came after the close was not queued
+            raise CancelledError
+        return looked
 
     def locate(self, record_dir: str | os.PathLike[str], record_id: str, *, host: str | None = None) -> RecordLocation:
         """Say where a record is and will be, at once.
@@ -216,10 +219,10 @@ class RecordMirror:
             Whether everything is in the mirror, receipts included. If not, the log names what is left; the next start
             copies it.
         """
-        self._backlog.close()
         given_s = timeout_s if timeout_s is not None else timeout
         with self._starting:
             ending, self._closed = not self._closed, True
+        self._backlog.close()  # after _closed: a scan whose finds are no longer taken must see that it was cut short
         if ending:
             if self._running is not None:
                 self._backlog.look_now()

@@ -29,7 +29,8 @@ class BreakerState(enum.StrEnum):
 class Breaker:
     """Used on one event loop; ``state`` and ``reason`` may be read from any thread.
 
-    One log line when it opens, one a minute while it stays open, one when it closes.
+    One log line when it opens, one when an outage turns out to be a refusal, one a minute while it stays open, one when
+    it closes.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Breaker:
         self._probe_at = 0.0
         self._probing = False
         self._reminded_at = 0.0
+        self._refusal_told = False  # in this outage
         self._changed = asyncio.Event()
 
     @property
@@ -85,6 +87,7 @@ class Breaker:
             logger.info("%s answers again after %.0f s; work goes on", self._name, self.away_s)
             self.state, self.reason, self._open_since = BreakerState.CLOSED, None, None
             self._pause_s = FIRST_PAUSE_S
+            self._refusal_told = False
         self._probing = False
         self._wake()
 
@@ -98,7 +101,9 @@ class Breaker:
                 self._pause_s = min(self._pause_s * 2, MAX_PAUSE_S)
                 self._probe_at = now + self._pause_s
             self._become(refused, error)
-            if now - self._reminded_at >= REMIND_EVERY_S:
+            if refused and not self._refusal_told:
+                self._say(logging.ERROR, "now", now)
+            elif now - self._reminded_at >= REMIND_EVERY_S:
                 self._say(logging.WARNING, "still", now)
         elif refused or self._failures >= THRESHOLD:
             self._open_since = now
@@ -121,6 +126,7 @@ class Breaker:
         does = "refuses everything" if self.state is BreakerState.REFUSED else "does not answer"
         meanwhile = f": {self._waiting}" if self._waiting else ""
         if self.state is BreakerState.REFUSED:
+            self._refusal_told = True
             level = level if self._waiting else logging.INFO
             meanwhile += " until somebody acts"
         logger.log(level, "%s %s %s (%s)%s", self._name, when, does, self.reason, meanwhile)

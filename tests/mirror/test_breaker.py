@@ -229,6 +229,21 @@ def test_a_refusing_store_is_reported_once_and_loudly(caplog: pytest.LogCaptureF
     assert "records wait on local disk until somebody acts" in text
 
 
+def test_an_outage_that_turns_out_to_be_a_refusal_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """An operator who was told to wait learns that somebody has to act, without a line for each change of mind."""
+    breaker, _ = opened()
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="mirror"):
+        for error, refused in [(REFUSED, True), (DOWN, False), (REFUSED, True)]:
+            breaker.failed(error, refused=refused)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        (
+            "ERROR",
+            "s3://bucket/run now refuses everything (no such bucket): records wait on local disk until somebody acts",
+        )
+    ]
+
+
 def test_a_check_whose_caller_is_told_speaks_only_of_outages(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing waits on its disk, and what ends it is its caller's to say."""
     caplog.set_level(logging.WARNING)

@@ -290,6 +290,22 @@ def test_closing_ends_a_scan_that_waits_for_room(s3_place: S3Place, hanging: Fau
         assert isinstance(scan.exception(FLUSH_S), CancelledError)
 
 
+def test_a_scan_that_a_close_cut_short_does_not_pass_for_a_whole_one(
+    s3_place: S3Place, s3_proxy: FaultProxy, records: Path
+) -> None:
+    """Where the close finds time to copy what was queued, the scan that could not queue the rest says so."""
+    s3_proxy.latency_s = 0.3
+    mirror = mirror_to(s3_place, via=s3_proxy.url, queue_size=2)
+    mirror.start()
+    with ThreadPoolExecutor(1) as threads:
+        scan = threads.submit(mirror.scan, records)
+        while mirror.stats()["pending"] < 2:
+            assert not scan.done()
+        assert mirror.close(FLUSH_S)
+        assert isinstance(scan.exception(FLUSH_S), CancelledError)
+    assert mirror.stats()["mirrored"] < len(ids_in(records))
+
+
 def test_a_kind_that_was_missed_is_found_by_the_next_start(s3_place: S3Place, records: Path) -> None:
     """A sidecar of an unknown kind that an earlier process did not see is copied by the next look at the directory."""
     with mirror_to(s3_place) as mirror:
