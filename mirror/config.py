@@ -28,6 +28,7 @@ ALIASES = {
 TIMES = ("timeout_s", "backoff_s", "shutdown_timeout_s", "rescan_s")
 SIZES = ("max_bytes_in_flight",)
 CHECKSUMS = ("auto", "xxh3_128", "md5")
+DRIVERS = ("auto", "fsspec", "obstore")
 _KIND = re.compile(r"[^\s.,;/\\\x00-\x1f\x7f-\x9f]+")
 
 
@@ -49,6 +50,7 @@ class MirrorOptions(TypedDict, total=False):
     host: str | None
     fsync: bool
     upload_checksum: str
+    driver: str
     storage_options: Mapping[str, object] | None
 
 
@@ -72,6 +74,7 @@ class MirrorConfig:
     host: str | None = None  # this node's address in receipts and records; None: found out
     fsync: bool = True  # a mirror in a directory survives a power cut
     upload_checksum: str = "auto"  # what an S3 store checks an upload by: xxh3_128 (AWS), md5 (elsewhere)
+    driver: str = "auto"  # what makes the requests to S3: obstore (faster), fsspec (s3fs), or what fits the options
     storage_options: Mapping[str, object] = field(default_factory=dict, repr=False)  # handed to fsspec untouched
 
     def __post_init__(self) -> None:
@@ -90,6 +93,8 @@ class MirrorConfig:
             raise ConfigError(f"host must be an address such as '10.0.0.5', not {self.host!r}")
         if self.upload_checksum not in CHECKSUMS:
             raise ConfigError(f"upload_checksum must be one of {', '.join(CHECKSUMS)}, not {self.upload_checksum!r}")
+        if self.driver not in DRIVERS:
+            raise ConfigError(f"driver must be one of {', '.join(DRIVERS)}, not {self.driver!r}")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object] | None = None, /, **more: object) -> Self:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from mirror.config import ALIASES, CHECKSUMS, ENV_PREFIX, SIZES, TIMES, MirrorConfig, file_values, measured
+from mirror.config import ALIASES, CHECKSUMS, DRIVERS, ENV_PREFIX, SIZES, TIMES, MirrorConfig, file_values, measured
 from mirror.errors import ConfigError
 from mirror.location import GCS_PROTOCOLS, S3_PROTOCOLS
 from mirror.measures import parse_bytes, parse_seconds, show_bytes, show_seconds
@@ -40,10 +40,12 @@ _FLAGS: Mapping[str, tuple[str, str]] = {
     "host": ("--host", "This node's address in receipts; found out unless given."),
     "fsync": ("--fsync/--no-fsync", "Have a mirror in a directory survive a power cut."),
     "upload_checksum": ("--upload-checksum", "What an S3 store checks uploads by."),
+    "driver": ("--driver", "What makes the requests to S3."),
 }
-REQUESTS = ("workers", "timeout_s", "attempts", "backoff_s")  # what a command that only asks a store needs
+REQUESTS = ("workers", "timeout_s", "attempts", "backoff_s", "driver")  # what a command that only asks a store needs
 COPIES = (*REQUESTS, "exclude", "max_bytes_in_flight", "host", "fsync", "upload_checksum")  # one that also copies
 EVERYTHING = tuple(_FLAGS)
+CHOICES = {"upload_checksum": CHECKSUMS, "driver": DRIVERS}
 
 
 class Seconds(click.ParamType):  # type: ignore[type-arg] # generic in click's newest releases only
@@ -211,8 +213,8 @@ def _declare(fields: tuple[str, ...]) -> Iterator[Callable[[F], F]]:
             attributes |= {"type": Seconds()}
         elif field in SIZES:
             attributes |= {"type": Size()}
-        elif field == "upload_checksum":
-            attributes |= {"type": click.Choice(CHECKSUMS)}
+        elif field in CHOICES:
+            attributes |= {"type": click.Choice(CHOICES[field])}
         elif not isinstance(default, bool):
             attributes |= {"type": type(default) if default is not None else str}
         yield option(flag, field, **attributes)

@@ -10,10 +10,13 @@ from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
 from mirror.location import CONTAINER_PROTOCOLS, Location
 from mirror.redact import Redactor
+from mirror.segments import PREFIX
 from mirror.store import Store
+from mirror.stores.driver import choose_driver
 from mirror.stores.gcs import GcsStore
 from mirror.stores.generic import FsspecStore
 from mirror.stores.local import LocalStore
+from mirror.stores.obstore_s3 import ObstoreS3Store
 from mirror.stores.s3 import S3Store
 
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure", "adl": "azure"}
@@ -58,7 +61,9 @@ def open_store(location: Location, config: MirrorConfig) -> Store:
         return LocalStore(location, redact=redact, threads=config.workers, fsync=config.fsync)
     if location.protocol == "s3":
         checksum = config.upload_checksum
-        return S3Store(location, options, redact=redact, connections=config.workers, upload_checksum=checksum)
+        s3fs = S3Store(location, options, redact=redact, connections=config.workers, upload_checksum=checksum)
+        driver = choose_driver(location, config)
+        return ObstoreS3Store(location, driver.s3, redact=redact, asks_before=PREFIX, slow=s3fs) if driver.s3 else s3fs
     if location.protocol == "gs":
         return GcsStore(location, options, redact=redact)
     return FsspecStore(location, options, redact=redact, threads=config.workers)

@@ -29,7 +29,8 @@ from tests.mirror.places import DirectoryPlace, GcsPlace, Place, S3Place
 
 T = TypeVar("T")
 
-ALL_KINDS = ("fake", "directory", "memory", "s3", "s3_versioned", "gcs", "s3fs")  # the last is fsspec's own driver
+# "s3" is obstore's driver, "s3_fsspec" s3fs's, and "s3fs" what any other filesystem of fsspec gets.
+ALL_KINDS = ("fake", "directory", "memory", "s3", "s3_versioned", "s3_fsspec", "s3_fsspec_versioned", "gcs", "s3fs")
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,14 @@ class Kind:
         return asyncio.run(session())
 
 
-def kind_of(place: Place, *, name: str = "", via: str | None = None, upload_checksum: str = "auto") -> Kind:
+def kind_of(
+    place: Place, *, name: str = "", via: str | None = None, upload_checksum: str = "auto", driver: str = "auto"
+) -> Kind:
     """Return the store that a mirror would use for a place, through a proxy's URL when given."""
     location = parse_location(place.url)
+    options = place.options(via=via)
     config = MirrorConfig(
-        workers=16, fsync=False, upload_checksum=upload_checksum, storage_options=place.options(via=via)
+        workers=16, fsync=False, upload_checksum=upload_checksum, driver=driver, storage_options=options
     )
     return Kind(
         name or location.protocol,
@@ -92,8 +96,8 @@ def fresh_kind(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Kin
         fake_gcs = request.getfixturevalue("fake_gcs")
         return kind_of(GcsPlace(fake_gcs, shared_bucket(fake_gcs, versioned=False), prefix), name=name)
     seaweed = request.getfixturevalue("seaweed")
-    place = S3Place(seaweed, shared_bucket(seaweed, versioned=name == "s3_versioned"), prefix)
-    native = kind_of(place, name=name)
+    place = S3Place(seaweed, shared_bucket(seaweed, versioned=name.endswith("_versioned")), prefix)
+    native = kind_of(place, name=name, driver="obstore" if name in {"s3", "s3_versioned"} else "fsspec")
     if name != "s3fs":
         return native
     generic = FsspecStore(native.location, place.options(), redact=Redactor(), threads=4)

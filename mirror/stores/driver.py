@@ -1,0 +1,70 @@
+"""Which library drives a store: obstore where it can do all that the options ask for, else the one of fsspec."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass
+
+from mirror.config import MirrorConfig
+from mirror.errors import ConfigError
+from mirror.location import Location
+from mirror.stores.s3_settings import S3Settings, UnmappableError, s3_settings
+
+_used_in: set[int] = set()  # processes in which obstore has run: its threads do not come along in a fork
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """What drives a store, and why."""
+
+    name: str  # obstore, fsspec, or "files" for a directory
+    reason: str
+    s3: S3Settings | None = None  # for obstore
+
+
+def choose_driver(location: Location, config: MirrorConfig) -> Driver:
+    """Decide what drives the store at ``location``.
+
+    Raises:
+        ConfigError: obstore is asked for and cannot do it; the sentence says why.
+    """
+    driver = _driver(location, config)
+    if config.driver == "obstore" and driver.name != "obstore" and not _is_forked():
+        raise ConfigError(f"driver is set to obstore and cannot be: {driver.reason}; correct that, or set it to auto")
+    return driver
+
+
+def _driver(location: Location, config: MirrorConfig) -> Driver:
+    if location.protocol == "file":
+        return Driver("files", "a directory is written by the mirror itself")
+    why_not = _why_not_obstore(location, config)
+    if why_not is None:
+        try:
+            return Driver("obstore", "it can do all that the options ask for", s3_settings(config.storage_options))
+        except UnmappableError as reason:
+            why_not = str(reason)
+    return Driver("fsspec", why_not)
+
+
+def _why_not_obstore(location: Location, config: MirrorConfig) -> str | None:
+    if location.protocol != "s3":
+        return f"obstore is used for s3:// alone, not for {location.protocol}://"
+    if config.driver == "fsspec":
+        return "it was chosen"
+    if importlib.util.find_spec("obstore") is None:
+        return "obstore is not installed"
+    if config.upload_checksum != "auto":
+        return f"obstore cannot send the upload_checksum {config.upload_checksum}"
+    if _is_forked():
+        return "this process was forked from one in which obstore had run"
+    return None
+
+
+def note_obstore_runs() -> None:
+    """Take note that obstore runs in this process from now on."""
+    _used_in.add(os.getpid())
+
+
+def _is_forked() -> bool:
+    return bool(_used_in - {os.getpid()})

@@ -1,0 +1,67 @@
+"""What obstore says when something fails, taken apart: it tells the store's answer in its text alone."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+
+from mirror.errors import FileRefusedError
+from mirror.stores.translate import translating
+
+_STATUS = re.compile(r"non-2xx status code: (\d{3})[^:]*: ?(.*)", re.DOTALL)
+_CODE = re.compile(r"<Code>\s*([^<\s]+)\s*</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_REDIRECT = "Received redirect without LOCATION"
+_BAD_KEYS = ("Could not parse path", "Encountered object with invalid path")
+
+
+class UnnamedError(FileRefusedError):
+    """A key that obstore cannot name."""
+
+
+class AnswerError(Exception):
+    """A store's answer that is no success."""
+
+    def __init__(self, status: int, code: str | None, message: str) -> None:
+        """Keep what the answer said; ``code`` is the store's own word, if it said one."""
+        super().__init__(f"{message} ({code or status})")
+        self.status = status
+        self.error_code = code
+
+
+@contextlib.contextmanager
+def answers(operation: str, key: str, redact: Callable[[str], str]) -> Iterator[None]:
+    """Raise what obstore raises as a StoreError that says what to do next, without secrets.
+
+    Raises:
+        StoreError: the foreign error, translated.
+    """
+    with translating(operation, key, redact):
+        try:
+            yield
+        except Exception as error:
+            if str(error).startswith(_BAD_KEYS):
+                raise UnnamedError(
+                    operation, key, "obstore takes no such name: set the option driver to fsspec"
+                ) from None
+            said = understand(error)
+            if said is None:
+                raise
+            raise said from None  # the original's text is a page of Rust's
+
+
+def understand(error: Exception) -> Exception | None:
+    """Return the answer that an error of obstore stands for, or what went wrong without one; None: not obstore's."""
+    text = str(error).partition("\n\nDebug source")[0]
+    found = _STATUS.search(text)
+    if found is not None:
+        code, message = _CODE.search(found[2]), _MESSAGE.search(found[2])
+        return AnswerError(
+            int(found[1]), code[1] if code else None, message[1].strip(". \n") if message else "the store refused"
+        )
+    if _REDIRECT in text:
+        return AnswerError(301, "PermanentRedirect", "the bucket is in another region")
+    if not type(error).__module__.startswith("obstore"):
+        return None
+    return ConnectionError(text.rpartition(" - ")[2].removeprefix("Generic S3 error: "))

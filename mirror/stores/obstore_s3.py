@@ -1,0 +1,284 @@
+"""S3 and what speaks like it, through obstore's Rust client: what is many and small, at a third of the CPU.
+
+A file too large for one request, and the description of one object, go through the s3fs driver behind the same seam: it
+uploads in parts that are checked and taken back one by one, and tells the hash that AWS keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import re
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from mirror.errors import CredentialsAbsentError, TryAgainError
+from mirror.location import Location
+from mirror.store import ObjectInfo, Parts, Store, Stored
+from mirror.stores.driver import note_obstore_runs
+from mirror.stores.obstore_answers import AnswerError, UnnamedError, answers, understand
+from mirror.stores.s3_settings import S3Settings
+from mirror.stores.threads import DaemonThreads
+from mirror.stores.translate import opening
+from mirror.stores.words import in_words
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import S3Credential
+    from obstore.store import S3Store as Client
+
+CHUNK_BYTES = 4 << 20
+PAGE = 1_000
+CONNECT_TIMEOUT = timedelta(seconds=10)
+NO_TIMEOUT = timedelta(days=1)  # every call has a deadline of ours; obstore's own would cut short a slow upload
+CREDENTIALS_FOR = timedelta(seconds=60)  # asked for again this often; botocore fetches new ones only when it must
+USER_AGENT = "record-mirror"
+CHECKSUM = "crc64nvme"  # of those that S3 checks, the cheapest
+AWS = "https://s3.amazonaws.com/{}"
+_REGION_HEADER = "x-amz-bucket-region"
+_WRONG_CHECKSUM = {"x-amz-checksum-crc64nvme": "AQEBAQEBAQE="}
+_REFUSES_WRONG = frozenset({"BadDigest", "XAmzContentChecksumMismatch"})
+_MD5_HEX = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+class ObstoreS3Store:
+    """A bucket and a prefix.
+
+    What proves an upload: a CRC64-NVME that AWS, and many another store, compares with what arrived. One that is not
+    known to compare is asked once, by a wrong one; if it takes that, its ETags are compared with MD5s instead.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        settings: S3Settings,
+        *,
+        redact: Callable[[str], str],
+        asks_before: str,
+        slow: Store,
+    ) -> None:
+        """Prepare; nothing is opened before the first call.
+
+        Args:
+            location: the bucket and the prefix.
+            settings: how to reach it.
+            redact: takes secrets out of a text.
+            asks_before: uploads whose key begins so may be preceded by one that finds out if the store checks.
+            slow: the s3fs driver for the same place.
+        """
+        self._bucket, self._prefix = location.bucket_and_prefix()
+        self._settings = settings
+        self._redact = redact
+        self._asks_before = asks_before
+        self._slow = slow
+        self._threads = DaemonThreads(1, "record-mirror-credentials")
+        self._client: Client | None = None
+        self._credentials: Callable[[], S3Credential] | None = None
+        self._region: str | None = None  # the bucket's, where AWS told it
+        self._opening = asyncio.Lock()
+        # Whether the store compares checksums; None: not known yet.
+        self._compares: bool | None = True if settings.endpoint is None else None
+        self._etag_is_md5 = False
+
+    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - obstore cannot send it
+        """Write an object with one request."""
+        from obstore import put_async  # noqa: PLC0415 - only where S3 is used
+
+        with answers("put", key, self._redact):
+            client = await self._open()
+            if self._compares is None and key.startswith(self._asks_before):
+                self._compares = await self._ask(key, data)
+            md5 = None if self._compares else hashlib.md5(data, usedforsecurity=False).hexdigest()
+            answer = await put_async(
+                client,
+                self._prefix + key,
+                data,
+                attributes=dict(self._settings.attributes) or None,
+                tags=dict(self._settings.tags) or None,
+                use_multipart=False,
+            )
+        stored = Stored(etag=_unquoted(answer["e_tag"]), version_id=_version(answer["version"]), md5=md5)
+        self._compare(key, stored)
+        return stored
+
+    async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
+        """Write a large object as a multipart upload, which is aborted if anything fails."""
+        return await self._slow.put_parts(key, parts, size_bytes)
+
+    async def read(self, key: str) -> AsyncIterator[bytes]:
+        """Yield the object's bytes."""
+        from obstore import get_async  # noqa: PLC0415 - only where S3 is used
+
+        with answers("get", key, self._redact):
+            answer = await get_async(await self._open(), self._prefix + key)
+            missing = answer.meta["size"]
+            async for chunk in answer.stream(CHUNK_BYTES):
+                missing -= len(chunk)
+                yield bytes(chunk)
+        if missing:
+            raise TryAgainError("get", key, f"the answer ended {missing} bytes early")
+
+    async def stat(self, key: str) -> ObjectInfo | None:
+        """Describe one object; on AWS with the hash that was given at the upload, if it was."""
+        return await self._slow.stat(key)
+
+    async def list_pages(self, prefix: str = "", *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+        """Yield pages of a thousand objects."""
+        from obstore import list as list_objects  # noqa: PLC0415 - only where S3 is used
+
+        folder = prefix.rpartition("/")[0]
+        last, count = after, 0
+        try:
+            with answers("list", prefix, self._redact):
+                client = await self._open()
+                offset = self._prefix + after if after else None
+                async for page in list_objects(client, self._prefix + folder, offset=offset, chunk_size=PAGE):
+                    infos = [self._info(item) for item in page]
+                    count += len(infos)
+                    last = infos[-1].key
+                    yield (
+                        infos
+                        if folder + "/" == prefix or not prefix
+                        else [i for i in infos if i.key.startswith(prefix)]
+                    )
+        except UnnamedError:  # another client's key, which obstore cannot name
+            count = 0
+        if count % PAGE == 0:  # obstore takes a gateway's page with status 200 for the end of the listing
+            async for slow_page in self._slow.list_pages(prefix, after=last):
+                yield slow_page
+
+    async def refresh(self) -> None:
+        """Let the next call make a new client, which reads the credentials again."""
+        self._client = None
+        await self._slow.refresh()
+
+    async def aclose(self) -> None:
+        """Let the connections go."""
+        self._client = None
+        self._threads.close()
+        await self._slow.aclose()
+
+    async def _open(self) -> Client:
+        if self._client is None:
+            async with self._opening:
+                if self._client is None:
+                    self._client = await self._connect()
+        return self._client
+
+    async def _connect(self) -> Client:
+        settings = self._settings
+        if settings.keys:
+            self._credentials = functools.partial(_lasting, *settings.keys)
+        elif not settings.anonymous:
+            self._credentials = await self._threads.run(_Chain, settings.profile)
+        if settings.endpoint is None:
+            self._region = await self._threads.run(region_of, AWS.format(self._bucket)) or self._region
+        with opening(self._redact):
+            client = self._make({})
+        note_obstore_runs()
+        return client
+
+    def _make(self, headers: Mapping[str, str]) -> Client:
+        from obstore.store import S3Store  # noqa: PLC0415 - only where S3 is used
+
+        config: Any = {**self._settings.config, "skip_signature": self._settings.anonymous}  # keys are not literal
+        if self._region:
+            config["region"] = self._region
+        if not headers:
+            config["checksum_algorithm"] = CHECKSUM
+        client: Any = {
+            "timeout": NO_TIMEOUT,
+            "connect_timeout": CONNECT_TIMEOUT,
+            "user_agent": USER_AGENT,
+            "default_headers": dict(headers),
+            **self._settings.client,
+        }
+        return S3Store(
+            self._bucket,
+            config=config,
+            client_options=client,
+            retry_config={"max_retries": 0},
+            credential_provider=self._credentials,
+        )
+
+    async def _ask(self, key: str, data: bytes) -> bool:
+        """Find out if the store compares checksums, by an upload with a wrong one; the right upload follows."""
+        from obstore import put_async  # noqa: PLC0415 - only where S3 is used
+
+        try:
+            await put_async(self._make(_WRONG_CHECKSUM), self._prefix + key, data, use_multipart=False)
+        except Exception as error:
+            said = understand(error)
+            if isinstance(said, AnswerError) and said.error_code in _REFUSES_WRONG:
+                return True
+            raise
+        return False
+
+    def _compare(self, key: str, stored: Stored) -> None:
+        encrypted = self._settings.config.get("server_side_encryption") not in {None, "AES256"}
+        if stored.md5 is None or stored.etag is None or encrypted or not _MD5_HEX.fullmatch(stored.etag):
+            return
+        if stored.etag == stored.md5:
+            self._etag_is_md5 = True
+        elif self._etag_is_md5:
+            raise TryAgainError("put", key, f"the store holds other bytes than were sent: its MD5 is {stored.etag}")
+
+    def _info(self, item: ObjectMeta) -> ObjectInfo:
+        return ObjectInfo(
+            key=item["path"].removeprefix(self._prefix), size_bytes=item["size"], etag=_unquoted(item["e_tag"])
+        )
+
+
+class _Chain:
+    """Credentials as botocore's chain finds them: environment, profile, single sign-on, container, instance."""
+
+    def __init__(self, profile: str | None) -> None:
+        """Look for them; blocks.
+
+        Raises:
+            CredentialsAbsentError: there are none.
+        """
+        from botocore.session import Session  # noqa: PLC0415 - heavy, and only where keys are not given
+
+        self._found = Session(profile=profile).get_credentials()
+        if self._found is None:
+            raise CredentialsAbsentError("open", "", in_words("no credentials were found", ["NoCredentialsError"]))
+
+    def __call__(self) -> S3Credential:
+        """Return what is valid now, for obstore, which asks again in time."""
+        frozen = self._found.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(UTC) + CREDENTIALS_FOR,
+        }
+
+
+def _lasting(key: str, secret: str, token: str | None) -> S3Credential:
+    return {"access_key_id": key, "secret_access_key": secret, "token": token, "expires_at": None}
+
+
+def region_of(bucket_url: str) -> str | None:
+    """Ask AWS which region a bucket is in, as it tells everybody; blocks. None: it did not say."""
+    request = urllib.request.Request(bucket_url, method="HEAD")  # noqa: S310 - our own https URL
+    try:
+        with urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT.total_seconds()) as answer:  # noqa: S310 - likewise
+            region: str | None = answer.headers.get(_REGION_HEADER)
+    except urllib.error.HTTPError as error:  # a redirect or a denial tells it too
+        return error.headers.get(_REGION_HEADER)
+    except OSError:
+        return None
+    return region
+
+
+def _unquoted(etag: str | None) -> str | None:
+    return etag.strip('"') if etag else None
+
+
+def _version(version: str | None) -> str | None:
+    return version if version != "null" else None
