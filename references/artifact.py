@@ -4,10 +4,14 @@ The references are put into the manifest directly: W&B's own ``add_reference`` a
 credentials, and records a digest that its own download then refuses. ``ArtifactManifestEntry`` is no public class of
 W&B's and ignores keywords that it does not know, so this is the only file that touches it, and its test reads back
 what arrives in the manifest.
+
+W&B's class takes its time to check each entry. A step has tens of thousands, all alike, so that one is made by the
+class and the others are copies of it with values of their own.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,24 +38,35 @@ def build_artifact(
         metadata: what is shown beside the version.
 
     Raises:
-        ValueError: W&B refuses the name, the metadata or a path.
+        ValueError: W&B refuses the name or the metadata.
     """
     import wandb  # noqa: PLC0415 - heavy, and only where something is logged
-    from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry  # noqa: PLC0415 - likewise
 
     artifact = wandb.Artifact(name, type=ARTIFACT_TYPE, metadata=dict(metadata))
     with TemporaryDirectory() as folder:  # W&B copies the file at once
         file = Path(folder, STEP_FILE)
         file.write_bytes(step_json)
         artifact.add_file(str(file), name=STEP_FILE)
-    for reference in references:
-        artifact.manifest.add_entry(
-            ArtifactManifestEntry(
-                path=reference.path,  # type: ignore[arg-type] # it makes its own kind of path of any text
-                ref=reference.uri,
-                digest=reference.digest,
-                size=reference.size_bytes,
-                extra=dict(reference.extra),
-            )
-        )
+    _refer(artifact, references)
     return artifact
+
+
+def _refer(artifact: wandb.Artifact, references: Iterable[Reference]) -> None:
+    from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry  # noqa: PLC0415 - heavy, as above
+
+    entries = artifact.manifest.entries
+    first: ArtifactManifestEntry | None = None
+    for reference in references:
+        values = {
+            "path": reference.path,
+            "ref": reference.uri,
+            "digest": reference.digest,
+            "size": reference.size_bytes,
+            "extra": reference.extra,
+        }
+        if first is None:
+            entry = first = ArtifactManifestEntry(**values)  # type: ignore[arg-type] # it makes its own of any text
+        else:
+            entry = copy.copy(first)
+            vars(entry).update(values)
+        entries[reference.path] = entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -67,7 +67,7 @@ class PendingRow(Row, frozen=True, kw_only=True, gc=False):
 
 def mirrored_ids(index: StepIndex, covers: Callable[[Location], bool] = anywhere) -> list[str]:
     """Return the ids of the records that are, or will be, in a mirror that is covered."""
-    return [row.id for row, mirror in _mirrored(index) if mirror is not None and covers(mirror)]
+    return [row.id for row, mirror in _mirrored(index, covers) if mirror is not None]
 
 
 def land(index: StepIndex, receipts: Mapping[str, Receipt], covers: Callable[[Location], bool] = anywhere) -> Landing:
@@ -81,8 +81,8 @@ def land(index: StepIndex, receipts: Mapping[str, Receipt], covers: Callable[[Lo
     pending: set[str] = set()
     references: dict[str, Reference] = {}
     unlinked = elsewhere = 0
-    for row, mirror in _mirrored(index):
-        if mirror is None or not covers(mirror):
+    for row, mirror in _mirrored(index, covers):
+        if mirror is None:
             elsewhere += 1
             continue
         receipt = receipts.get(row.id)
@@ -118,14 +118,18 @@ def _marked(row: Row) -> PendingRow:
     return PendingRow(**{name: getattr(row, name) for name in Row.__struct_fields__})
 
 
-def _mirrored(index: StepIndex) -> Iterator[tuple[Row, Location | None]]:
-    """Yield the rows whose record is, or will be, in a mirror, with that mirror; None where it is no URL of one."""
+def _mirrored(index: StepIndex, covers: Callable[[Location], bool] = anywhere) -> Iterator[tuple[Row, Location | None]]:
+    """Yield the rows whose record is, or will be, in a mirror, with that mirror.
+
+    None where it is no URL of one, or of one that is not covered.
+    """
     folders: dict[str, Location | None] = {}
     for row in index.rows:
         if row.record is not None and row.record.mirror is not None:
             folder = row.record.mirror.rpartition("/")[0]
             if folder not in folders:
-                folders[folder] = _location(folder)
+                location = _location(folder)
+                folders[folder] = location if location is not None and covers(location) else None
             yield row, folders[folder]
 
 
@@ -138,15 +142,10 @@ def _location(folder: str) -> Location | None:
 
 def _add(references: dict[str, Reference], reference: Reference) -> None:
     """Add one; another file of the same name goes into a numbered folder, the same file again is left out."""
-    for path in _paths(reference.path):
-        known = references.setdefault(path, replace(reference, path=path))
+    path, number = reference.path, 1
+    while (known := references.get(path)) is not None:
         if known.uri == reference.uri:
             return
-
-
-def _paths(path: str) -> Iterator[str]:
-    yield path
-    number = 2
-    while True:
-        yield f"{FOLDER}/{number}/{path.removeprefix(FOLDER + '/')}"
         number += 1
+        path = f"{FOLDER}/{number}/{reference.path.removeprefix(FOLDER + '/')}"
+    references[path] = reference if number == 1 else msgspec.structs.replace(reference, path=path)

@@ -21,7 +21,6 @@ from mirror.connecting import connect
 from mirror.errors import DeadlineError, NotFoundError
 from mirror.location import Location, parse_location
 from mirror.loop import run_in_loop
-from mirror.manifest import Manifest
 from mirror.receipt import Receipt
 from mirror.reliable import ReliableStore
 from mirror.segments import PREFIX as RECEIPTS
@@ -29,6 +28,7 @@ from mirror.segments import Seen, SegmentReader
 from mirror.store import PART_BYTES, WHOLE_BYTES
 from mirror.stores.opening import check_protocol
 from references.mirror_source import index_key
+from references.receipt_book import ReceiptBook
 from references.run_index import Phase
 
 TIMEOUT_S = 25.0  # below what the publisher gives a call, so that the sentence is ours
@@ -38,7 +38,7 @@ TIMEOUT_S = 25.0  # below what the publisher gives a call, so that the sentence 
 class _Known:
     """What one process has read of the receipts; used under its lock."""
 
-    manifest: Manifest = field(default_factory=Manifest)
+    book: ReceiptBook = field(default_factory=ReceiptBook)
     seen: dict[str, Seen] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -77,8 +77,7 @@ class MirrorAccess:
         """
         with self._known_here() as known:
             self._run("read", RECEIPTS, lambda store: _read(store, known))
-            found = ((record_id, known.manifest.get(record_id)) for record_id in record_ids)
-            return {record_id: receipt for record_id, receipt in found if receipt is not None}
+            return known.book.find(record_ids)
 
     def write(self, phase: Phase, step: int, data: bytes) -> None:
         """Write a step's index, in place of what was there; see ``references.landing.IndexStore``.
@@ -116,7 +115,7 @@ class MirrorAccess:
 
 async def _read(store: ReliableStore, known: _Known) -> None:
     with contextlib.suppress(NotFoundError):  # a directory that no server has made yet
-        await known.manifest.read(SegmentReader(store, known.seen).read())
+        await known.book.read(SegmentReader(store, known.seen).read())
 
 
 async def _put(store: ReliableStore, key: str, data: bytes) -> None:

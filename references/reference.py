@@ -6,26 +6,28 @@ Cloud Storage, the MD5 of a local file. All three are in the receipt, so that no
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
-from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from urllib.parse import quote_from_bytes
+
+import msgspec
 
 from mirror.location import Location
 from mirror.receipt import FileReceipt
 
 FOLDER = "records"
-_ENDS_A_KEY = frozenset("#?")  # W&B parses s3:// and gs:// as URLs and drops what follows these
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """One entry of an artifact that points to a file outside W&B."""
+class Reference(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One entry of an artifact that points to a file outside W&B; a step has tens of thousands."""
 
     path: str  # in the artifact, e.g. ``records/tr_ab12.json.zst``
     uri: str
     digest: str  # what W&B's handler for the URI's scheme compares
     size_bytes: int
-    extra: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def reference_to(file: FileReceipt, mirror: Location) -> Reference | None:
@@ -40,8 +42,8 @@ def reference_to(file: FileReceipt, mirror: Location) -> Reference | None:
     if mirror.protocol == "file":
         return _local_reference(file, mirror)
     uri = mirror.uri(file.name)
-    if mirror.protocol not in {"s3", "gs"} or not file.etag or _ENDS_A_KEY & set(uri):
-        return None
+    if mirror.protocol not in {"s3", "gs"} or not file.etag or "#" in uri or "?" in uri:
+        return None  # W&B parses both as URLs, and drops what follows these two
     extra = {"etag": file.etag, "xxh3_128": file.xxh3_128}
     if file.version_id and file.version_id != "null":  # what S3 calls the version in a bucket without versions
         extra["versionID"] = file.version_id
@@ -53,8 +55,14 @@ def _local_reference(file: FileReceipt, mirror: Location) -> Reference | None:
         return None
     return Reference(
         path=f"{FOLDER}/{file.name}",
-        uri=Path(mirror.root, file.name).as_uri(),  # W&B unquotes the path of file:// alone
+        uri=_folder_uri(mirror.root) + quote_from_bytes(os.fsencode(file.name)),
         digest=b64encode(bytes.fromhex(file.md5)).decode(),
         size_bytes=file.size,
         extra={"xxh3_128": file.xxh3_128},
     )
+
+
+@lru_cache(maxsize=16)
+def _folder_uri(folder: str) -> str:
+    """Return what the names of a folder's files follow, quoted: W&B unquotes the path of ``file://`` alone."""
+    return Path(folder, "x").as_uri().removesuffix("x")

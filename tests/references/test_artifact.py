@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import wandb
+from wandb.sdk.artifacts.artifact_manifest_entry import ArtifactManifestEntry
+from wandb.sdk.lib.paths import LogicalPath
 
 from references.artifact import build_artifact
 from references.reference import Reference
@@ -17,6 +19,31 @@ if TYPE_CHECKING:
 S3 = Reference(
     path="records/a.zst", uri="s3://b/a.zst", digest="e", size_bytes=3, extra={"etag": "e", "versionID": "v"}
 )
+
+
+@pytest.mark.usefixtures("wandb_server")
+def test_many_references_are_what_the_clients_own_class_makes_of_each() -> None:
+    """Each has values of its own, in the manifest, in the digest and in what the client writes of it."""
+    several = [
+        Reference(path=f"records/{n}.zst", uri=f"s3://b/{n}.zst", digest=f"{n}", size_bytes=n, extra={"etag": f"{n}"})
+        for n in range(5)
+    ]
+    ours = build_artifact("name", b"{}", several, {}).manifest
+    theirs = build_artifact("name", b"{}", [], {}).manifest
+    for one in several:
+        theirs.add_entry(
+            ArtifactManifestEntry(
+                path=LogicalPath(one.path), ref=one.uri, digest=one.digest, size=one.size_bytes, extra=one.extra
+            )
+        )
+
+    assert ours.to_manifest_json() == theirs.to_manifest_json()
+    assert ours.digest() == theirs.digest()
+    assert ours.size() == theirs.size()
+    written = [{path: entry.to_json() for path, entry in made.entries.items()} for made in (ours, theirs)]
+    for files in written:
+        del files["step.json"]["local_path"]  # each its own copy
+    assert written[0] == written[1]
 
 
 @pytest.mark.usefixtures("wandb_server")

@@ -1,0 +1,80 @@
+"""The newest receipt of every record that was read, in little memory, to be looked up by the ten thousand.
+
+They are kept some hundred to a piece: a table of single receipts takes several times as long to fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from itertools import islice
+
+import msgspec
+
+from mirror.private_index import PrivateIndex
+from mirror.receipt import Receipt, newest
+
+_TOGETHER = 500  # receipts to a piece, and ids to a statement: SQLite takes 999 parameters everywhere
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(tuple[Receipt, ...])
+
+
+class ReceiptBook:
+    """Filled again and again; the newest receipt of an id wins, whatever the order."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._index = PrivateIndex(
+            "CREATE TABLE piece (number INTEGER PRIMARY KEY, receipts BLOB)",
+            "CREATE TABLE receipt (id TEXT PRIMARY KEY, at REAL, piece INTEGER) WITHOUT ROWID",
+        )
+        self._pieces = 0
+
+    async def read(self, receipts: AsyncIterator[Receipt]) -> None:
+        """Take receipts in any order as they arrive; what has arrived is kept, whatever comes of the rest."""
+        arrived: list[Receipt] = []
+        try:
+            async for receipt in receipts:
+                arrived.append(receipt)
+                if len(arrived) == _TOGETHER:
+                    self._add(arrived)
+                    arrived = []
+        finally:
+            self._add(arrived)
+
+    def find(self, record_ids: Collection[str]) -> dict[str, Receipt]:
+        """Return the newest receipt of each of these records that has one."""
+        places: dict[int, set[str]] = {}
+        for some in _some(record_ids):
+            rows = self._index.execute(f"SELECT id, piece FROM receipt WHERE id IN ({_marks(some)})", some)  # noqa: S608 - question marks only
+            for record_id, piece in rows:
+                places.setdefault(piece, set()).add(record_id)
+        found: dict[str, Receipt] = {}
+        for piece, ids in places.items():
+            ((data,),) = self._index.execute("SELECT receipts FROM piece WHERE number = ?", (piece,))
+            found |= {receipt.id: receipt for receipt in _decoder.decode(data) if receipt.id in ids}
+        return found
+
+    def _add(self, arrived: Sequence[Receipt]) -> None:
+        best = newest(arrived)
+        query = f"SELECT id, at FROM receipt WHERE id IN ({_marks(best)})"  # noqa: S608 - question marks only
+        known: dict[str, float] = dict(self._index.execute(query, list(best)))
+        newer = [receipt for receipt in best.values() if receipt.at > known.get(receipt.id, float("-inf"))]
+        if not newer:
+            return
+        self._pieces += 1
+        self._index.execute("BEGIN")
+        self._index.execute("INSERT INTO piece VALUES (?, ?)", (self._pieces, _encoder.encode(newer)))
+        self._index.execute_many(
+            "INSERT OR REPLACE INTO receipt VALUES (?, ?, ?)", [(one.id, one.at, self._pieces) for one in newer]
+        )
+        self._index.execute("COMMIT")
+
+
+def _some(ids: Collection[str]) -> Iterator[list[str]]:
+    left = iter(ids)
+    while some := list(islice(left, _TOGETHER)):
+        yield some
+
+
+def _marks(values: Collection[object]) -> str:
+    return ",".join("?" * len(values))
