@@ -24,6 +24,7 @@ from mirror.names import document_name
 from mirror.record import read_record
 from mirror.running import Plan, Running
 from mirror.stats import MirrorStats
+from mirror.stores.driver import choose_driver
 from mirror.stores.opening import StoreOpener, check_protocol, open_store
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class RecordMirror:
         self.config = MirrorConfig.from_mapping(config.as_mapping() if config else None, **options)
         location = parse_location(url)
         check_protocol(location)
+        choose_driver(location, self.config)
         self._plan = Plan(
             location=location,
             place=place_id(location, self.config.storage_options),
@@ -174,6 +176,7 @@ class RecordMirror:
         engine = running.engine if running else None
         breaker = running.breaker if running else None
         calls = running.store.counts if running else None
+        driver = running.driver if running else choose_driver(self._plan.location, self.config)
         return MirrorStats(
             url=self.url,
             submitted=counts.submitted,
@@ -190,6 +193,8 @@ class RecordMirror:
             kept_files=engine.totals.kept_files if engine else 0,
             unchanged=engine.totals.unchanged if engine else 0,
             lag_s=max(0.0, time.time() - counts.oldest) if counts.oldest is not None else 0.0,
+            driver=driver.name,
+            driver_reason=driver.reason,
             breaker=breaker.state.value if breaker else "closed",
             breaker_reason=breaker.reason if breaker else None,
             last_error=(engine.totals.last_error if engine else None) or (calls.last_error if calls else None),

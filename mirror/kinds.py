@@ -1,7 +1,7 @@
 """Which kinds of sidecars a directory has: the known ones, and whatever else was seen there.
 
 A sidecar's kind is part of its name, so a record's files can be looked up without a listing once the kinds are known. A
-listing learns new ones; it is repeated whenever something is asked, but listings take at most a twentieth of the time.
+listing learns new ones; it is repeated whenever something is asked, but listings take at most a hundredth of the time.
 What was copied before a new kind was learned is remembered until the next listing, and completed then.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from mirror.names import KNOWN_KINDS, sidecar_name
 from mirror.record import find_kinds, is_larger_than
 
-PAUSE = 20  # times as long as the last listing took
+PAUSE = 100  # times as long as the last listing took
 GLANCED = 2_000  # entries; a listing of more is no business of a thread that must not wait
 
 

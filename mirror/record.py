@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from mirror.errors import RecordGoneError
-from mirror.names import document_name, parse_name, sidecar_name
+from mirror.names import DOCUMENT_SUFFIX, document_name, parse_name, sidecar_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,8 @@ def find_kinds(directory: Path) -> set[str]:
     """Return every kind of sidecar that any file of the directory has (one pass over its names)."""
     kinds: set[str] = set()
     for name in os.listdir(directory):  # noqa: PTH208 - names alone; a Path for each would double the cost
+        if name.endswith(DOCUMENT_SUFFIX) or name.removesuffix(".zst").rpartition(".")[2] in kinds:
+            continue  # nothing new, and taking a name apart is most of the cost
         parsed = parse_name(name)
         if parsed is not None and parsed.kind is not None:
             kinds.add(parsed.kind)

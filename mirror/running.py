@@ -23,6 +23,7 @@ from mirror.reliable import ReliableStore
 from mirror.retry import RetryPolicy
 from mirror.segments import PREFIX as RECEIPTS
 from mirror.segments import make_writer_id, write_probe
+from mirror.stores.driver import choose_driver
 from mirror.stores.opening import StoreOpener
 
 JOIN_S = 5.0  # for the thread to end once it has nothing to do
@@ -44,6 +45,7 @@ class Running:
 
     def __init__(self, plan: Plan, backlog: Backlog, kinds: Kinds) -> None:
         """Start the thread and the engine; nothing is contacted."""
+        self.driver = choose_driver(plan.location, plan.config)
         self.thread = LoopThread("record-mirror")
         self._woken = False
         self.engine, self.breaker, self.store = self.thread.start(_assemble(plan, backlog, kinds)).result()

@@ -23,6 +23,8 @@ class MirrorStats(TypedDict):
     kept_files: int  # of copied records: in the mirror already with the same bytes
     unchanged: int  # records that looks at directories found in the mirror already
     lag_s: float  # age of the oldest record that is not in the mirror yet
+    driver: str  # what makes the requests: obstore, fsspec, or files for a directory
+    driver_reason: str  # why it and no other
     breaker: str  # closed, open or refused
     breaker_reason: str | None
     last_error: str | None

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from mirror.errors import CredentialsAbsentError, TryAgainError
+from mirror.errors import CredentialsAbsentError, ThrottledError, TryAgainError
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Store, Stored
 from mirror.stores.driver import note_obstore_runs
@@ -83,9 +83,21 @@ class ObstoreS3Store:
         # Whether the store compares checksums; None: not known yet.
         self._compares: bool | None = True if settings.endpoint is None else None
         self._etag_is_md5 = False
+        self._throttled = False  # until an upload succeeds, the s3fs driver makes them: it hears for how long to pause
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - obstore cannot send it
+    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
         """Write an object with one request."""
+        if self._throttled:
+            stored = await self._slow.put(key, data, xxh3_128)
+            self._throttled = False
+            return stored
+        try:
+            return await self._put(key, data)
+        except ThrottledError:
+            self._throttled = True
+            raise
+
+    async def _put(self, key: str, data: bytes) -> Stored:
         from obstore import put_async  # noqa: PLC0415 - only where S3 is used
 
         with answers("put", key, self._redact):
@@ -210,12 +222,13 @@ class ObstoreS3Store:
         from obstore import put_async  # noqa: PLC0415 - only where S3 is used
 
         try:
-            await put_async(self._make(_WRONG_CHECKSUM), self._prefix + key, data, use_multipart=False)
+            answer = await put_async(self._make(_WRONG_CHECKSUM), self._prefix + key, data, use_multipart=False)
         except Exception as error:
             said = understand(error)
             if isinstance(said, AnswerError) and said.error_code in _REFUSES_WRONG:
                 return True
             raise
+        self._etag_is_md5 = _unquoted(answer["e_tag"]) == hashlib.md5(data, usedforsecurity=False).hexdigest()
         return False
 
     def _compare(self, key: str, stored: Stored) -> None:

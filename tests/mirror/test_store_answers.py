@@ -7,12 +7,13 @@ import json
 import random
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mirror.config import MirrorConfig
 from mirror.errors import (
     AccessDeniedError,
     CredentialsError,
@@ -26,6 +27,7 @@ from mirror.errors import (
 from mirror.location import parse_location
 from mirror.redact import Redactor
 from mirror.store import WHOLE_BYTES, Store
+from mirror.stores.opening import open_store
 from mirror.stores.s3 import S3Store
 from mirror.testing import (
     READER,
@@ -52,18 +54,39 @@ KEY = "tr_1.tokens.zst"
 CONTENT = random.Random(1).randbytes(100_000)  # noqa: S311 - no secrets
 
 
-@pytest.fixture(params=["s3", "gcs"])
-def place_and_proxy(request: pytest.FixtureRequest) -> tuple[Place, FaultProxy]:
-    """Both stores, each behind a proxy."""
-    return request.getfixturevalue(f"{request.param}_place"), request.getfixturevalue(f"{request.param}_proxy")
+@dataclass(frozen=True)
+class Behind:
+    """A store behind a proxy, asked by one of its drivers."""
+
+    place: Place
+    proxy: FaultProxy
+    driver: str
+
+    @property
+    def kind(self) -> Kind:
+        """How to open it."""
+        return kind_of(self.place, via=self.proxy.url, driver=self.driver)
+
+    @property
+    def is_s3(self) -> bool:
+        """Whether answers are S3's."""
+        return isinstance(self.place, S3Place)
 
 
-def test_identities_may_do_what_their_rights_say(s3_place: S3Place) -> None:
+@pytest.fixture(params=["s3-obstore", "s3-fsspec", "gcs-fsspec"])
+def behind(request: pytest.FixtureRequest) -> Behind:
+    """Both stores by each of their drivers, behind a proxy."""
+    store, _, driver = request.param.partition("-")
+    return Behind(request.getfixturevalue(f"{store}_place"), request.getfixturevalue(f"{store}_proxy"), driver)
+
+
+@pytest.mark.parametrize("driver", ["obstore", "fsspec"])
+def test_identities_may_do_what_their_rights_say(driver: str, s3_place: S3Place) -> None:
     """A reader can read all and write nothing; a writer can write; a wrong secret is refused for everything."""
     kind_of(s3_place).run(lambda store: put(store, KEY, CONTENT))
 
     def as_identity(identity: Identity, use: Callable[[Store], Awaitable[object]]) -> object:
-        return kind_of(S3Place(s3_place.server, s3_place.bucket, s3_place.prefix, identity)).run(use)
+        return kind_of(S3Place(s3_place.server, s3_place.bucket, s3_place.prefix, identity), driver=driver).run(use)
 
     assert as_identity(READER, lambda store: get(store, KEY)) == CONTENT
     assert as_identity(READER, keys_of) == [KEY]
@@ -80,12 +103,15 @@ def test_identities_may_do_what_their_rights_say(s3_place: S3Place) -> None:
 
 def test_an_absent_bucket_is_the_stores_refusal(s3_place: S3Place, gcs_place: GcsPlace) -> None:
     """No such bucket concerns every file until somebody acts, however it is found out."""
-    for absent in (replace(s3_place, bucket="absent"), replace(gcs_place, bucket="absent")):
+    absent = replace(s3_place, bucket="absent")
+    by_s3 = [kind_of(absent, driver=driver) for driver in ("obstore", "fsspec")]
+    for kind in [*by_s3, kind_of(replace(gcs_place, bucket="absent"))]:
         for use in (keys_of, lambda store: put(store, KEY, b"")):
             with pytest.raises(StoreRefusedError):
-                kind_of(absent).run(use)
-    with pytest.raises(StoreRefusedError):
-        kind_of(replace(s3_place, bucket="absent")).run(lambda store: get(store, KEY))
+                kind.run(use)
+    for kind in by_s3:
+        with pytest.raises(StoreRefusedError):
+            kind.run(lambda store: get(store, KEY))
 
 
 def gcs_error(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Reply:
@@ -118,16 +144,19 @@ ANSWERS: list[tuple[str, Reply, type[StoreError]]] = [
 
 
 @pytest.mark.parametrize(
-    ("place_name", "reply", "expected"),
-    ANSWERS,
-    ids=[f"{place}-{reply.status}-{error.__name__}-{number}" for number, (place, reply, error) in enumerate(ANSWERS)],
+    ("place_name", "driver", "reply", "expected"),
+    [
+        pytest.param(name, driver, reply, expected, id=f"{name}-{driver}-{reply.status}-{expected.__name__}-{number}")
+        for number, (name, reply, expected) in enumerate(ANSWERS)
+        for driver in (["obstore", "fsspec"] if name == "s3" else ["fsspec"])
+    ],
 )
 def test_answers_are_sorted_by_what_to_do_next(
-    request: pytest.FixtureRequest, place_name: str, reply: Reply, expected: type[StoreError]
+    request: pytest.FixtureRequest, place_name: str, driver: str, reply: Reply, expected: type[StoreError]
 ) -> None:
     """Through the real client, with its own retries and translations, each answer becomes the error that says so."""
     proxy: FaultProxy = request.getfixturevalue(f"{place_name}_proxy")
-    kind = kind_of(request.getfixturevalue(f"{place_name}_place"), via=proxy.url)
+    kind = kind_of(request.getfixturevalue(f"{place_name}_place"), via=proxy.url, driver=driver)
     proxy.script(Fault(action=Answer(reply)))
     with pytest.raises(expected) as caught:
         kind.run(lambda store: put(store, KEY, CONTENT))
@@ -135,25 +164,31 @@ def test_answers_are_sorted_by_what_to_do_next(
     assert proxy.counts.total() == 1
 
 
-def test_the_pause_that_a_store_asks_for_arrives(place_and_proxy: tuple[Place, FaultProxy]) -> None:
-    """``Retry-After`` is carried by the error, in seconds."""
-    place, proxy = place_and_proxy
+def test_the_pause_that_a_store_asks_for_arrives(behind: Behind) -> None:
+    """``Retry-After`` is carried by the error, in seconds: by obstore, which hides it, from the second answer on."""
     asked = {"Retry-After": "7"}
-    reply = s3_error(503, "SlowDown", retry_after_s=7) if isinstance(place, S3Place) else gcs_error(503, "", asked)
-    proxy.script(Fault(action=Answer(reply)))
-    with pytest.raises(ThrottledError) as caught:
-        kind_of(place, via=proxy.url).run(lambda store: put(store, KEY, CONTENT))
-    assert caught.value.retry_after_s == 7
+    reply = s3_error(503, "SlowDown", retry_after_s=7) if behind.is_s3 else gcs_error(503, "", asked)
+    behind.proxy.script(Fault(action=Answer(reply), times=2))
+
+    async def use(store: Store) -> list[float | None]:
+        pauses = []
+        for _ in range(2):
+            with pytest.raises(ThrottledError) as caught:
+                await put(store, KEY, CONTENT)
+            pauses.append(caught.value.retry_after_s)
+        await put(store, KEY, CONTENT)
+        return pauses
+
+    assert behind.kind.run(use) == [None if behind.driver == "obstore" else 7, 7]
+    assert behind.place.objects() == {KEY: CONTENT}
 
 
 @pytest.mark.parametrize("action", [Reset(), Reset(after_bytes=50_000), LoseReply()], ids=["at once", "within", "lost"])
-def test_a_broken_connection_is_tried_again(
-    place_and_proxy: tuple[Place, FaultProxy], action: Reset | LoseReply
-) -> None:
+def test_a_broken_connection_is_tried_again(behind: Behind, action: Reset | LoseReply) -> None:
     """Reset before, within or after an upload: the attempt fails as passing, and the next puts it right."""
-    place, proxy = place_and_proxy
+    proxy = behind.proxy
     # Below botocore, aiohttp sends a PUT once more by itself when a connection breaks.
-    times = 2 if isinstance(place, S3Place) else 1
+    times = 2 if behind.is_s3 and behind.driver == "fsspec" else 1
 
     async def use(store: Store) -> None:
         proxy.script(Fault(action=action, times=times))
@@ -161,13 +196,13 @@ def test_a_broken_connection_is_tried_again(
             await put(store, KEY, CONTENT)
         await put(store, KEY, CONTENT)
 
-    kind_of(place, via=proxy.url).run(use)
-    assert place.objects() == {KEY: CONTENT}
+    behind.kind.run(use)
+    assert behind.place.objects() == {KEY: CONTENT}
 
 
-def test_a_store_that_is_down_is_tried_again(place_and_proxy: tuple[Place, FaultProxy]) -> None:
+def test_a_store_that_is_down_is_tried_again(behind: Behind) -> None:
     """Refused connections are a passing failure, for every kind of call."""
-    place, proxy = place_and_proxy
+    proxy = behind.proxy
 
     async def use(store: Store) -> None:
         proxy.down()
@@ -178,12 +213,12 @@ def test_a_store_that_is_down_is_tried_again(place_and_proxy: tuple[Place, Fault
         await put(store, KEY, CONTENT)
         assert await keys_of(store) == [KEY]
 
-    kind_of(place, via=proxy.url).run(use)
+    behind.kind.run(use)
 
 
-def test_an_answer_that_ends_early_is_not_taken_for_the_object(place_and_proxy: tuple[Place, FaultProxy]) -> None:
+def test_an_answer_that_ends_early_is_not_taken_for_the_object(behind: Behind) -> None:
     """A truncated body is a passing failure; read again from its start the object is whole."""
-    place, proxy = place_and_proxy
+    proxy = behind.proxy
 
     async def use(store: Store) -> None:
         await put(store, KEY, CONTENT)
@@ -195,12 +230,12 @@ def test_an_answer_that_ends_early_is_not_taken_for_the_object(place_and_proxy: 
         again = reliable(store)
         assert await again.repeat(lambda: get(again, KEY)) == CONTENT
 
-    kind_of(place, via=proxy.url).run(use)
+    behind.kind.run(use)
 
 
-def test_a_call_that_hangs_is_cancelled_by_our_own_deadline(place_and_proxy: tuple[Place, FaultProxy]) -> None:
+def test_a_call_that_hangs_is_cancelled_by_our_own_deadline(behind: Behind) -> None:
     """A server that accepts and never answers costs one deadline a call, of every kind; then things go on."""
-    place, proxy = place_and_proxy
+    proxy = behind.proxy
 
     async def use(store: Store) -> None:
         await put(store, KEY, CONTENT)
@@ -218,7 +253,7 @@ def test_a_call_that_hangs_is_cancelled_by_our_own_deadline(place_and_proxy: tup
         assert impatient.counts.timed_out == len(calls)
         assert await get(store, KEY) == CONTENT
 
-    kind_of(place, via=proxy.url).run(use)
+    behind.kind.run(use)
 
 
 def test_a_part_that_hangs_is_cancelled_too(s3_place: S3Place, s3_proxy: FaultProxy) -> None:
@@ -241,8 +276,9 @@ def test_a_part_that_hangs_is_cancelled_too(s3_place: S3Place, s3_proxy: FaultPr
     assert s3_place.objects() == {}
 
 
+@pytest.mark.parametrize("driver", ["obstore", "fsspec"])
 def test_credentials_are_read_again_from_where_they_came(
-    s3_place: S3Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    driver: str, s3_place: S3Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a refresh the store works with what somebody has meanwhile written into the credentials file."""
     shared = tmp_path / "credentials"
@@ -251,7 +287,8 @@ def test_credentials_are_read_again_from_where_they_came(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(shared))
     options = {key: value for key, value in s3_place.options().items() if key not in {"key", "secret"}}
     location = parse_location(s3_place.url)
-    kind = Kind("s3", location, lambda: S3Store(location, options, redact=Redactor(), connections=4), None)
+    config = MirrorConfig(driver=driver, storage_options=options)
+    kind = Kind("s3", location, lambda: open_store(location, config), None)
 
     def write(identity: Identity) -> None:
         shared.write_text(
@@ -286,18 +323,17 @@ def test_a_write_whose_answer_was_lost_is_receipted_as_it_ended(seaweed: Seaweed
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"<html>please log in</html>", b'<?xml version="1.0"?><Page/>'])
-def test_a_page_that_is_no_listing_is_not_an_empty_mirror(
-    place_and_proxy: tuple[Place, FaultProxy], body: bytes
-) -> None:
+def test_a_page_that_is_no_listing_is_not_an_empty_mirror(behind: Behind, body: bytes) -> None:
     """A gateway's answer with status 200 is a passing failure: nothing is known of what is there."""
-    place, proxy = place_and_proxy
+    proxy = behind.proxy
 
     async def use(store: Store) -> None:
         assert await keys_of(store) == []
         await put(store, KEY, CONTENT)
-        proxy.script(Fault(action=Answer(Reply(status=200, body=body))))
+        proxy.script(Fault(action=Answer(Reply(status=200, body=body)), times=10))
         with pytest.raises(TryAgainError):
             await keys_of(store)
+        proxy.clear()
         assert await keys_of(store) == [KEY]
 
-    kind_of(place, via=proxy.url).run(use)
+    behind.kind.run(use)

@@ -17,7 +17,8 @@ from mirror.errors import (
 )
 from mirror.location import parse_location
 from mirror.redact import Redactor
-from mirror.store import WHOLE_BYTES, Store
+from mirror.segments import PREFIX
+from mirror.store import WHOLE_BYTES, Store, Stored
 from mirror.stores.s3 import S3Store
 from mirror.testing import (
     FakeGcs,
@@ -53,7 +54,8 @@ def test_a_file_costs_s3_one_request_that_carries_its_md5(s3_place: S3Place, sea
     """One PUT, one round trip, no chunked framing, and ``Content-MD5`` for a store that is not AWS to check."""
     seen = Recorder()
     with FaultProxy(seaweed.url, check_request=seen) as proxy:
-        stored = kind_of(s3_place, via=proxy.url).run(lambda store: put(store, KEY, CONTENT))
+        kind = kind_of(s3_place, via=proxy.url, driver="fsspec")
+        stored = kind.run(lambda store: put(store, KEY, CONTENT))
     ((method, path, headers, body),) = seen.requests
     md5 = hashlib.md5(CONTENT, usedforsecurity=False)
     assert (method, path, body) == ("PUT", f"/{s3_place.bucket}/{s3_place.prefix}/{KEY}", CONTENT)
@@ -61,6 +63,35 @@ def test_a_file_costs_s3_one_request_that_carries_its_md5(s3_place: S3Place, sea
     assert headers["content-length"] == str(len(CONTENT))
     assert not {"expect", "transfer-encoding", "x-amz-trailer", "content-encoding"} & headers.keys()
     assert stored.md5 == md5.hexdigest()
+
+
+def test_a_file_costs_s3_one_request_that_carries_its_crc(s3_place: S3Place, seaweed: SeaweedS3) -> None:
+    """Likewise by obstore, with a CRC64-NVME in place of the MD5, signed with the request."""
+    seen = Recorder()
+    with FaultProxy(seaweed.url, check_request=seen) as proxy:
+        kind_of(s3_place, via=proxy.url, driver="obstore").run(lambda store: put(store, KEY, CONTENT))
+    ((method, path, headers, body),) = seen.requests
+    assert (method, path, body) == ("PUT", f"/{s3_place.bucket}/{s3_place.prefix}/{KEY}", CONTENT)
+    assert len(base64.b64decode(headers["x-amz-checksum-crc64nvme"])) == 8
+    assert "x-amz-checksum-crc64nvme" in headers["authorization"]
+    assert headers["content-length"] == str(len(CONTENT))
+    assert not {"expect", "transfer-encoding", "x-amz-trailer", "content-encoding"} & headers.keys()
+
+
+def test_a_store_that_compares_checksums_is_spared_the_md5(s3_place: S3Place, seaweed: SeaweedS3) -> None:
+    """Asked once, by an upload with a wrong checksum that it refuses, it is known to prove every other upload."""
+    seen = Recorder()
+
+    async def use(store: Store) -> tuple[Stored, Stored, Stored]:
+        first = await put(store, KEY, CONTENT)
+        await put(store, PREFIX + "w/00000001.jsonl", b"receipts")
+        return first, await put(store, KEY, CONTENT), await put(store, KEY, CONTENT)
+
+    with FaultProxy(seaweed.url, check_request=seen) as proxy:
+        stored = kind_of(s3_place, via=proxy.url, driver="obstore").run(use)
+    assert [answer.md5 is None for answer in stored] == [False, True, True]
+    assert len(seen.requests) == 5  # the four, and the question
+    assert s3_place.objects() == {KEY: CONTENT, PREFIX + "w/00000001.jsonl": b"receipts"}
 
 
 def test_a_file_costs_gcs_one_request_that_carries_its_md5(gcs_place: GcsPlace, fake_gcs: FakeGcs) -> None:
@@ -106,7 +137,7 @@ def test_aws_itself_gets_the_receipts_own_hash(monkeypatch: pytest.MonkeyPatch) 
     assert base64.b64decode(headers["x-amz-checksum-xxhash128"]) == xxhash.xxh3_128_digest(CONTENT)
 
 
-@pytest.mark.parametrize("upload_checksum", ["md5", "xxh3_128"])
+@pytest.mark.parametrize("upload_checksum", ["auto", "md5", "xxh3_128"])
 def test_a_bit_flipped_on_the_way_to_s3_is_an_error(
     s3_place: S3Place, seaweed: SeaweedS3, upload_checksum: str
 ) -> None:
@@ -124,8 +155,9 @@ def test_a_bit_flipped_on_the_way_to_gcs_is_an_error(gcs_place: GcsPlace, gcs_pr
     assert gcs_place.objects() == {KEY: CONTENT}
 
 
-def test_a_bit_flipped_on_the_way_to_a_store_that_checks_nothing_is_an_error(s3_place: S3Place) -> None:
-    """A store that ignores ``Content-MD5`` is caught by its ETag, once that was seen to be an MD5."""
+@pytest.mark.parametrize("driver", ["obstore", "fsspec"])
+def test_a_bit_flipped_on_the_way_to_a_store_that_checks_nothing_is_an_error(driver: str, s3_place: S3Place) -> None:
+    """A store that ignores every checksum is caught by its ETag, once that was seen to be an MD5."""
     stored: list[bytes] = []
 
     def store_anything(_method: str, _path: str, _headers: Mapping[str, str], body: bytes) -> Reply:
@@ -141,7 +173,7 @@ def test_a_bit_flipped_on_the_way_to_a_store_that_checks_nothing_is_an_error(s3_
                 await put(store, KEY, CONTENT)
             await put(store, KEY, CONTENT)
 
-        kind_of(s3_place, via=proxy.url).run(use)
+        kind_of(s3_place, via=proxy.url, driver=driver).run(use)
     assert [body == CONTENT for body in stored] == [True, False, True]
 
 
