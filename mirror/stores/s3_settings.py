@@ -217,7 +217,7 @@ class _Reader:
         signature = self._botocore.pop("signature_version", None)
         if signature in _SIGNATURES:
             return False
-        if type(signature).__name__ == "Sentinel" or repr(signature) == "UNSIGNED":  # botocore.UNSIGNED
+        if type(signature).__name__ == "UNSIGNED":  # botocore's
             return True
         raise UnmappableError(f"obstore signs with version 4 alone, not {signature!r}")
 
