@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import signal
+import time
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+TICK_S = 0.5  # a signal that the system hands to another thread ends no wait: its handler runs at the next tick
 
 
 class Stopping:
@@ -33,9 +35,15 @@ class Stopping:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for a signal, or for ``wake``; says whether a signal came."""
-        if not self.asked:
-            with contextlib.suppress(queue.Empty):
-                self._news.get(timeout=timeout_s)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.asked:
+            left_s = TICK_S if deadline is None else deadline - time.monotonic()
+            try:
+                self._news.get(timeout=min(TICK_S, max(0.0, left_s)))
+                break
+            except queue.Empty:
+                if left_s <= 0:
+                    break
         return self.asked
 
     def wake(self) -> None:

@@ -54,6 +54,21 @@ def test_termination_may_be_repeated() -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
+def test_a_signal_may_come_on_any_thread() -> None:
+    """The system may hand it to a thread that is not the waiting one, as after a stop and a continue: it counts."""
+    with Stopping() as stopping:
+        blocked = threading.Event()
+
+        def be_handed_the_signal() -> None:
+            blocked.wait(0.2)  # by then the main thread waits
+            signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+        thread = threading.Thread(target=be_handed_the_signal)
+        thread.start()
+        assert stopping.wait(60)
+        thread.join()
+
+
 def test_another_thread_may_end_a_wait() -> None:
     """``wake`` ends a wait without asking to stop."""
     stopping = Stopping()
