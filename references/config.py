@@ -137,22 +137,18 @@ def make_record_index(
         The callback; one that only empties ``records`` where W&B is not enabled.
     """
     from references.callback import SkycapRecordIndex  # noqa: PLC0415 - a configuration is read without all this
-    from references.mirror_access import MirrorAccess  # noqa: PLC0415 - likewise
-    from references.publisher import WandbPublisher  # noqa: PLC0415 - likewise
+    from references.publisher_process import PublisherProcess  # noqa: PLC0415 - likewise
     from references.spool import Spool  # noqa: PLC0415 - likewise
 
     wandb = config.wandb
     loggers = [logger] if isinstance(logger, str) else list(logger or ())
     if not ("wandb" in loggers if wandb.enabled is None else wandb.enabled):
         return SkycapRecordIndex(records, (), publisher=_Nobody())
-    access = None
-    if config.record_mirror is not None:
-        access = MirrorAccess(config.record_mirror, MirrorConfig.from_mapping(config.record_mirror_config))
-    publisher = WandbPublisher(
+    publisher = PublisherProcess(
         wandb.publish_settings(),
         spool=Spool(wandb.spool),
-        receipts=access,
-        index_store=access,
+        mirror=config.record_mirror,
+        mirror_config=MirrorConfig.from_mapping(config.record_mirror_config),
     )
     return SkycapRecordIndex(
         records,

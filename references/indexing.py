@@ -1,27 +1,30 @@
 """At the end of each step, what the generator did becomes the step's index: for any trainer.
 
-On the training thread is done only what needs no network: take the entries, build the index, hand it over. A mistake in
-that raises into the step, since it is ours; whatever happens afterwards is the publisher's.
+On the training thread is done only what takes a few milliseconds: take the entries, see the batch, hand both over. A
+mistake of the trainer's raises into the step. The index is built where the publisher works, if it lets us; a bug in
+that raises into the step after. Whatever happens afterwards is the publisher's.
 """
 
 from __future__ import annotations
 
 import logging
 import operator
+import threading
 from collections.abc import Iterable, Sized
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from references import plain
-from references.batch import count_unlogged, read_batch
+from references.batch import count_unlogged, see_batch
 from references.errors import BatchError, ConfigError, StepError
 from references.phases import check_phases
-from references.publisher import WandbPublisher
+from references.publisher_process import PublisherProcess
 from references.rows import build_index
-from references.run_index import MAX_STEP_DIGITS, Phase
-from references.seams import PublishSettings
+from references.run_index import MAX_STEP_DIGITS, Phase, StepIndex
+from references.seams import PatientPublisher, PublishSettings
 
 if TYPE_CHECKING:
-    from references.batch import Batch
+    from references.batch import Batch, SeenBatch
     from references.entry import Entry
     from references.record_log import RecordLog
     from references.seams import Publisher
@@ -78,8 +81,9 @@ class StepIndexer:
         self._records = records
         self._phases = check_phases(phases if isinstance(phases, str) else list(phases))
         self._keep_steps = keep_steps
-        self._publisher: Publisher = WandbPublisher(self._settings) if publisher is None else publisher
+        self._publisher: Publisher = PublisherProcess(self._settings) if publisher is None else publisher
         self._run_id = ""
+        self._lock = threading.Lock()  # guards the counts, one of which is counted where an index is built
         self._counts = {"discarded": 0, "expired": 0, "unlogged": 0}
 
     def step_start(self) -> None:
@@ -102,7 +106,7 @@ class StepIndexer:
 
         Args:
             step: the global step.
-            trajectory_ids: what names the batch's rows, see ``references.batch.read_batch``; None when the trainer does
+            trajectory_ids: what names the batch's rows, see ``references.batch.see_batch``; None when the trainer does
                 not know, and then nobody knows what trained.
             loss_masks: the batch's loss masks; rows past the ids are padding.
             run: W&B's run, e.g. ``wandb.run``; None when there is none now.
@@ -110,14 +114,13 @@ class StepIndexer:
         Raises:
             StepError: the step has no number.
             BatchError: ids and loss masks do not fit together, or an asynchronous trainer has no ids.
+            Exception: a bug of ours, perhaps in building the index of an earlier step.
         """
         if "train" not in self._phases:
             self._records.take("train")
             return
-        batch = None if trajectory_ids is None else read_batch(trajectory_ids, loss_masks)
-        entries = self._take(batch)
-        self._count_unlogged(step, batch, entries)
-        self._publish("train", step, entries, batch, run)
+        seen = None if trajectory_ids is None else see_batch(trajectory_ids, loss_masks)
+        self._publish("train", step, self._take(seen), seen, run)
 
     def eval_end(self, step: int | None, *, run: object | None = None) -> None:
         """End an evaluation: index it if the phase is enabled.
@@ -155,46 +158,68 @@ class StepIndexer:
         ``discarded`` entries belong to a batch that the trainer dropped, ``expired`` ones were in no batch for too
         long, ``unlogged`` is what batches named and no generator had logged.
         """
-        return {**self._publisher.stats(), **self._counts}
+        with self._lock:
+            counts = dict(self._counts)
+        return {**self._publisher.stats(), **counts}
+
+    def _count(self, name: str, number: int) -> None:
+        with self._lock:
+            self._counts[name] += number
 
     def _discard(self) -> None:
         left = len(self._records.take("train"))
-        self._counts["discarded"] += left
+        self._count("discarded", left)
         if left:
             logger.info("%d attempts belong to a batch that the trainer dropped: they are in no step index", left)
 
-    def _take(self, batch: Batch | None) -> list[Entry]:
+    def _take(self, seen: SeenBatch | None) -> list[Entry]:
         if self._keep_steps is None:
             return self._records.take("train")
-        if batch is None:
+        if seen is None:
             raise BatchError(
                 "an asynchronous trainer must hand over its batch's trajectory ids: nothing else tells which of the "
                 "attempts belong to this step"
             )
-        entries, expired = self._records.take_batch("train", batch, keep_steps=self._keep_steps)
-        self._counts["expired"] += expired
+        entries, expired = self._records.take_batch("train", seen.read(), keep_steps=self._keep_steps)
+        self._count("expired", expired)
         if expired:
             logger.info(
                 "%d attempts were in no batch for %d steps: they are in no step index", expired, self._keep_steps
             )
         return entries
 
-    def _count_unlogged(self, step: int | None, batch: Batch | None, entries: list[Entry]) -> None:
-        unlogged = count_unlogged(batch, entries) if batch else 0
-        self._counts["unlogged"] += unlogged
+    def _publish(
+        self, phase: Phase, step: int | None, entries: list[Entry], seen: SeenBatch | None, run: object
+    ) -> None:
+        number = _checked_step(phase, step)
+        self._run_id = plain.text(plain.field(run, "id")) or self._run_id
+        if not entries:
+            self._count_unlogged(number, seen, entries)
+            return
+        build = partial(self._build, self._run_id, phase, number, entries, seen)
+        if isinstance(self._publisher, PatientPublisher):
+            self._publisher.publish_later(phase, number, build, run=run)
+        else:
+            self._publisher.publish(build(), run=run)
+
+    def _build(self, run_id: str, phase: Phase, step: int, entries: list[Entry], seen: SeenBatch | None) -> StepIndex:
+        batch = self._count_unlogged(step, seen, entries)
+        return build_index(entries, run=run_id, phase=phase, step=step, batch=batch)
+
+    def _count_unlogged(self, step: int, seen: SeenBatch | None, entries: list[Entry]) -> Batch | None:
+        """Read the batch, and count what it names and the log has not."""
+        if seen is None:
+            return None
+        batch = seen.read()
+        unlogged = count_unlogged(batch, entries)
+        self._count("unlogged", unlogged)
         if unlogged:
             logger.warning(
                 "the batch of step %s names %d samples that no generator logged: they are in no step index",
                 step,
                 unlogged,
             )
-
-    def _publish(self, phase: Phase, step: int | None, entries: list[Entry], batch: Batch | None, run: object) -> None:
-        number = _checked_step(phase, step)
-        self._run_id = plain.text(plain.field(run, "id")) or self._run_id
-        if entries:
-            index = build_index(entries, run=self._run_id, phase=phase, step=number, batch=batch)
-            self._publisher.publish(index, run=run)
+        return batch
 
 
 def _checked_step(phase: Phase, step: int | None) -> int:

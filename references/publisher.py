@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from references.agenda import Agenda, Patience
@@ -52,21 +53,14 @@ class WandbPublisher:
             patience: how long to wait for receipts, and for what was abandoned.
         """
         limit_client_retries()
-        chosen = settings or PublishSettings()
-        waits = patience or Patience()
-        disk = spool or Spool()
-
-        def make_agenda(launch: Launch) -> Agenda:
-            return Agenda(
-                settings=chosen,
-                patience=waits,
-                spool=disk,
-                receipts=None if receipts is None else BoundedReceipts(receipts, waits.mirror_timeout_s),
-                index_store=None if index_store is None else BoundedIndexStore(index_store, waits.mirror_timeout_s),
-                launch=launch,
-            )
-
-        self._make_worker: Callable[[], Worker] = lambda: Worker(make_agenda, disk, chosen.queue_size)
+        self._make_worker: Callable[[], Worker] = partial(
+            make_worker,
+            settings or PublishSettings(),
+            spool=spool or Spool(),
+            receipts=receipts,
+            index_store=index_store,
+            patience=patience or Patience(),
+        )
         self._worker = self._make_worker()
         self._pid = os.getpid()
 
@@ -97,3 +91,27 @@ class WandbPublisher:
             self._worker = self._make_worker()
             self._pid = os.getpid()
         return self._worker
+
+
+def make_worker(
+    settings: PublishSettings,
+    *,
+    spool: Spool,
+    receipts: Receipts | None,
+    index_store: IndexStore | None,
+    patience: Patience,
+    changed: Callable[[], object] = lambda: None,
+) -> Worker:
+    """Make the worker of one process; for the arguments see ``WandbPublisher`` and ``Worker``."""
+
+    def make_agenda(launch: Launch) -> Agenda:
+        return Agenda(
+            settings=settings,
+            patience=patience,
+            spool=spool,
+            receipts=None if receipts is None else BoundedReceipts(receipts, patience.mirror_timeout_s),
+            index_store=None if index_store is None else BoundedIndexStore(index_store, patience.mirror_timeout_s),
+            launch=launch,
+        )
+
+    return Worker(make_agenda, spool, settings.queue_size, changed)

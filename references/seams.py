@@ -1,21 +1,22 @@
 """The seam between what a step means and who tells W&B about it.
 
-The training callback builds each step's index on the training thread and hands it to a ``Publisher``, which owns
-everything that is slow or may fail. The one for W&B is ``references.publisher.WandbPublisher(settings)``, which the
-callback makes unless it is given another; making it starts nothing.
+The training callback hands each step's index to a ``Publisher``, which owns everything that is slow or may fail. A
+``PatientPublisher`` also has the index built where it works, so that the training thread need not. The one for W&B is
+``references.publisher_process.PublisherProcess``, which the callback makes unless it is given another; making it starts
+nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from references.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from references.run_index import StepIndex
+    from references.run_index import Phase, StepIndex
 
 MOST = 1_000_000_000  # seconds, tries, steps: threads cannot wait for ever
 _LEAST = {"queue_size": 1, "timeout_s": 0.001, "attempts": 1, "backoff_s": 0, "shutdown_timeout_s": 0}
@@ -83,5 +84,18 @@ class Publisher(Protocol):
 
         Returns:
             Whether everything that was published has also been logged (or waits in the spool of an offline run).
+        """
+        ...
+
+
+@runtime_checkable
+class PatientPublisher(Publisher, Protocol):
+    """A publisher that takes over steps whose index is still to be built."""
+
+    def publish_later(self, phase: Phase, step: int, build: Callable[[], StepIndex], *, run: object | None) -> None:
+        """Take over one step; as ``publish``, but for the index, which ``build`` returns.
+
+        ``build`` is called once, on another thread, steps in the order of their calls. Whatever it raises is a bug of
+        ours: the next call of ``publish``, ``publish_later`` or ``close`` raises it.
         """
         ...

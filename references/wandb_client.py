@@ -14,12 +14,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mirror.redact import redact_url
+from references import plain
 from references.artifact_name import ARTIFACT_TYPE
 
 if TYPE_CHECKING:
     import wandb
 
 LATEST = "latest"
+SERVICE = "WANDB_SERVICE"  # in the environment: how other processes reach the client's service
 ASK_TIMEOUT_S = 20
 # About a minute and a half of retries instead of half an hour. Whole seconds: the client takes no others.
 _CLIENT_LIMITS = {
@@ -117,6 +119,25 @@ def mode(run: Run) -> Mode:
     if run.disabled:
         return Mode.DISABLED
     return Mode.OFFLINE if run.offline else Mode.ONLINE
+
+
+def is_over(run: object) -> bool:
+    """Say whether a run of this process was finished; the client has no public word for it."""
+    return plain.field(run, "_is_finished") is True
+
+
+def environment(run: object) -> dict[str, str]:
+    """Return what the client in another process needs in its environment to log to a run of this one.
+
+    Its connection to the client's service, and what ``wandb.init`` may have been given in other ways.
+    """
+    names = {name: value for name, value in os.environ.items() if name.startswith("WANDB")}
+    settings = plain.field(run, "settings")
+    for name, setting in (("WANDB_API_KEY", "api_key"), ("WANDB_BASE_URL", "base_url")):
+        value = plain.field(settings, setting)
+        if isinstance(value, str):
+            names.setdefault(name, value)
+    return names
 
 
 def find(run: RunPath, name: str, alias: str) -> Found | None:

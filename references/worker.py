@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 
 import msgspec
@@ -21,7 +22,7 @@ from references import plain
 from references.agenda import Agenda
 from references.calls import THREAD_NAME, Call, run_on_a_thread
 from references.codec import encode
-from references.run_index import StepIndex
+from references.run_index import Phase, StepIndex
 from references.seams import MOST
 from references.spool import Spool, SpoolError, StepKey
 from references.wandb_client import Run
@@ -36,8 +37,11 @@ Launch = Callable[[Call, Callable[[], object]], None]
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    index: StepIndex
+    phase: Phase
+    step: int
+    name: Callable[[], tuple[StepKey, bytes]]  # says which step of which run it is, and its bytes
     run: Run | None
+    taken: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,25 @@ _Event = _Published | _Ended | _Close
 class Worker:
     """One thread of one process; it starts with the first step and ends with ``close``."""
 
-    def __init__(self, make_agenda: Callable[[Launch], Agenda], spool: Spool, inbox_size: int) -> None:
-        """Start nothing. ``inbox_size``: steps that may wait to be written to the spool."""
+    def __init__(
+        self,
+        make_agenda: Callable[[Launch], Agenda],
+        spool: Spool,
+        inbox_size: int,
+        changed: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Start nothing.
+
+        Args:
+            make_agenda: makes the agenda of what that function launches.
+            spool: where steps wait.
+            inbox_size: steps that may wait to be written to the spool.
+            changed: called after each event, on the thread, without the lock.
+        """
         self._pid = os.getpid()
         self._spool = spool
         self._inbox_size = inbox_size
+        self._changed = changed
         self._inbox: SimpleQueue[_Event] = SimpleQueue()
         self._agenda = make_agenda(self._launch)
         self._lock = threading.Lock()  # guards all below
@@ -74,17 +92,35 @@ class Worker:
 
     def publish(self, index: StepIndex, run: Run | None) -> None:
         """Hand over a step; when that is not possible any more, write it to the spool here and now."""
+        self._publish(_Published(index.phase, index.step, partial(name_step, index, run), run))
+
+    def publish_bytes(self, key: StepKey, data: bytes, run: Run | None, taken: Callable[[], object]) -> None:
+        """Hand over a step whose bytes are made; see ``publish``.
+
+        ``taken`` is called, on any thread, as soon as the step is in the spool, or as it is known that the spool does
+        not take it: nobody else need keep it any more.
+        """
+        self._publish(_Published(key.phase, key.step, lambda: (key, data), run, taken))
+
+    def _publish(self, published: _Published) -> None:
         with self._lock:
             takes = not self._is_closed and self._in_inbox < self._inbox_size
             if takes:
                 self._in_inbox += 1
                 self._has_logged_all = False
-                self._inbox.put(_Published(index, run))
+                self._inbox.put(published)
                 self._start()
             else:
                 self._dropped += 1
         if not takes:
-            self._only_spool(index, run)
+            self._only_spool(published)
+            self._changed()
+
+    @property
+    def has_logged_all(self) -> bool:
+        """Whether W&B, or the client of an offline run, has every step that was handed over."""
+        with self._lock:
+            return self._has_logged_all and not self._dropped
 
     def counts(self) -> dict[str, int]:
         """Return what happened so far and what is left, by name."""
@@ -97,8 +133,7 @@ class Worker:
         self._end(min(timeout_s, MOST), EXIT_GRACE_S)
         if self._thread is None or not self._thread.is_alive():
             atexit.unregister(self._leave)
-        with self._lock:
-            return self._has_logged_all and not self._dropped
+        return self.has_logged_all
 
     def _end(self, timeout_s: float, grace_s: float) -> None:
         deadline = time.monotonic() + timeout_s
@@ -120,13 +155,15 @@ class Worker:
             self._thread.start()
             atexit.register(self._leave)
 
-    def _only_spool(self, index: StepIndex, run: Run | None) -> None:
+    def _only_spool(self, published: _Published) -> None:
+        phase, step = published.phase, published.step
         try:
-            self._spool.put(*_name(index, run))
+            self._spool.put(*published.name())
         except SpoolError as error:
-            logger.error("%s step %d is lost: %s", index.phase, index.step, error)  # noqa: TRY400 - the sentence says all
+            logger.error("%s step %d is lost: %s", phase, step, error)  # noqa: TRY400 - the sentence says all
         else:
-            logger.warning("%s step %d is not logged by this process; the spool keeps it", index.phase, index.step)
+            logger.warning("%s step %d is not logged by this process; the spool keeps it", phase, step)
+        published.taken()
 
     def _launch(self, call: Call, function: Callable[[], object]) -> None:
         run_on_a_thread(function, lambda answer: self._inbox.put(_Ended(call, answer)))
@@ -148,15 +185,16 @@ class Worker:
                 self._has_logged_all = False
             self._rescue()
 
-    def _take(self, index: StepIndex, run: Run | None, now: float) -> None:
+    def _take(self, published: _Published, now: float) -> None:
         try:
-            key, data = _name(index, run)
+            key, data = published.name()
         except Exception:
-            logger.exception("%s step %d is lost: its index cannot be written as JSON", index.phase, index.step)
+            logger.exception("%s step %d is lost: its index cannot be written as JSON", published.phase, published.step)
             with self._lock:
                 self._dropped += 1
         else:
-            self._agenda.take(key, data, run, now)
+            self._agenda.take(key, data, published.run, now)
+        published.taken()
 
     def _rescue(self) -> None:
         """Write to the spool what nobody will take from the inbox any more."""
@@ -164,7 +202,7 @@ class Worker:
             while True:
                 event = self._inbox.get_nowait()
                 if isinstance(event, _Published):
-                    self._only_spool(event.index, event.run)
+                    self._only_spool(event)
 
     def _next_event(self, deadline: float | None) -> _Event | None:
         dues = [due for due in (self._agenda.next_due(), deadline) if due is not None]
@@ -175,8 +213,8 @@ class Worker:
 
     def _handle(self, event: _Event | None, now: float) -> None:
         match event:
-            case _Published(index=index, run=run):
-                self._take(index, run, now)
+            case _Published():
+                self._take(event, now)
             case _Ended(call=call, answer=answer):
                 self._agenda.ended(call, answer, now)
             case _Close(deadline=deadline):
@@ -189,9 +227,10 @@ class Worker:
             self._counts = counts
             self._in_inbox -= isinstance(event, _Published)
             self._has_logged_all = self._agenda.has_logged_all and not self._in_inbox
+        self._changed()
 
 
-def _name(index: StepIndex, run: Run | None) -> tuple[StepKey, bytes]:
+def name_step(index: StepIndex, run: object | None) -> tuple[StepKey, bytes]:
     """Return which step of which run it is, and its bytes; an index that knows no run belongs to the one given."""
     run_id = plain.field(run, "id")  # whatever a trainer's tracker has there
     if not index.run and isinstance(run_id, str):

@@ -1,0 +1,240 @@
+"""What one process has to hand over to its helper process, and what it knows of what became of it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from queue import SimpleQueue
+
+from references.agenda import COUNTERS
+from references.calls import THREAD_NAME
+from references.helper_process import LEAVE_S, HelperProcess
+from references.messages import AskIsOver, Close, Closed, IsOver, Order, Remark, Report, RunTicket, Step, Taken
+from references.run_index import Phase, StepIndex
+from references.run_tickets import RunTickets
+from references.seams import MOST
+from references.spool import SpoolError, StepKey
+from references.wandb_client import SERVICE
+from references.worker import EXIT_GRACE_S, LEAVING_GRACE_S, name_step
+
+logger = logging.getLogger(__name__)
+
+NOW = ("pending", "spooled", "waiting_for_receipts", "without_run")  # counts that go down again
+NOTHING_YET: Mapping[str, int] = dict.fromkeys((*COUNTERS, *NOW), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    phase: Phase
+    step: int
+    build: Callable[[], StepIndex]
+    run: object | None
+
+
+class Outbox:
+    """One thread hands over, and begins a helper where there is none; the helper's own thread hears it."""
+
+    def __init__(self, order: Order) -> None:
+        """Start nothing."""
+        self._pid = os.getpid()
+        self._order = order
+        self._tickets = RunTickets()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # None: close was called
+        self._deadline = 0.0  # written by close, before that None
+        self._service: str | None = None  # of W&B's client, that the helper is connected to; written by our thread
+        self._numbers = count()  # likewise
+        self._ended = threading.Event()  # there is no helper any more, nor will there be one
+        self._lock = threading.Lock()  # guards all below
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._waiting = 0  # jobs
+        self._dropped = 0  # steps that no helper took
+        self._is_whole = True  # no step was dropped, not built, or left to the spool by a helper that died
+        self._bug: BaseException | None = None  # not raised yet
+        self._helper: HelperProcess | None = None
+        self._unconfirmed: dict[int, tuple[StepKey, bytes]] = {}  # sent, and not known to be in the spool
+        self._report = Report(NOTHING_YET, has_logged_all=True)
+        self._earlier: Counter[str] = Counter()  # of helpers that died
+
+    def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex], run: object | None) -> None:
+        """Take over a step; when that is not possible any more, write it to the spool here and now."""
+        self._raise_bug()
+        job = _Job(phase, step, build, run)
+        with self._lock:
+            takes = not self._is_closed and self._waiting < self._order.settings.queue_size
+            if takes:
+                self._waiting += 1
+                self._jobs.put(job)
+                self._start()
+        if not takes:
+            self._only_spool(*name_step(job.build(), run))
+
+    def counts(self) -> dict[str, int]:
+        """Return what happened so far and what is left, by name."""
+        with self._lock:
+            counts = {name: number + self._earlier[name] for name, number in self._report.counts.items()}
+            counts["pending"] += self._waiting + len(self._unconfirmed)
+            counts["dropped"] += self._dropped
+            has_heard = self._report.counts is not NOTHING_YET
+        return counts if has_heard else {**counts, "spooled": self._order.spool.count()}
+
+    def close(self, timeout_s: float) -> bool:
+        """Finish what can be finished in that time, and end the helper; say whether W&B has every step."""
+        self._end(min(timeout_s, MOST), EXIT_GRACE_S + LEAVE_S)
+        atexit.unregister(self._leave)
+        self._raise_bug()
+        with self._lock:
+            is_rest = bool(self._waiting or self._unconfirmed)
+            return self._is_whole and self._report.has_logged_all and not is_rest
+
+    def _raise_bug(self) -> None:
+        with self._lock:
+            bug, self._bug = self._bug, None
+        if bug is not None:
+            raise bug
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=THREAD_NAME, daemon=True)
+            self._thread.start()
+            atexit.register(self._leave)
+
+    def _end(self, timeout_s: float, grace_s: float) -> None:
+        with self._lock:
+            thread, was_closed, self._is_closed = self._thread, self._is_closed, True
+            if not was_closed:
+                self._deadline = time.monotonic() + timeout_s
+                self._jobs.put(None)
+        if thread is None:
+            return
+        self._ended.wait(timeout_s + grace_s)
+        with self._lock:
+            helper = self._helper
+        if helper is not None:
+            helper.end()
+        thread.join(grace_s)
+
+    def _leave(self) -> None:
+        """Let the helper write to the spool what it has: the interpreter leaves, and nobody has closed."""
+        if os.getpid() == self._pid:  # a forked child has the handler, and neither the thread nor the helper
+            self._end(0, LEAVING_GRACE_S)
+
+    def _only_spool(self, key: StepKey, data: bytes) -> None:
+        """Write a step to the spool that no helper has taken."""
+        with self._lock:
+            self._dropped += 1
+            self._is_whole = False
+        try:
+            self._order.spool.put(key, data)
+        except SpoolError as error:
+            logger.error("%s step %d is lost: %s", key.phase, key.step, error)  # noqa: TRY400 - the sentence says all
+        else:
+            logger.warning("%s step %d is not logged by this process; the spool keeps it", key.phase, key.step)
+
+    # On our thread
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                self._hand_over(job)
+            except BaseException as error:
+                logger.exception("%s step %d is lost: its index was not built", job.phase, job.step)
+                with self._lock:
+                    self._bug = self._bug or error
+                    self._dropped += 1
+                    self._is_whole = False
+            with self._lock:
+                self._waiting -= 1
+        with self._lock:
+            helper = self._helper
+        if helper is None:
+            self._ended.set()
+        else:
+            helper.send(Close(max(0.0, self._deadline - time.monotonic())))
+
+    def _hand_over(self, job: _Job) -> None:
+        key, data = name_step(job.build(), job.run)
+        ticket = self._tickets.of(job.run)
+        helper = self._helper_for(ticket)
+        if helper is None:
+            self._only_spool(key, data)
+            return
+        number = next(self._numbers)
+        with self._lock:
+            self._unconfirmed[number] = key, data
+        helper.send(Step(number=number, key=key, data=data, run=ticket))
+        with self._lock:
+            is_lost = self._helper is not helper and self._unconfirmed.pop(number, None) is not None
+        if is_lost:
+            self._only_spool(key, data)
+
+    def _helper_for(self, ticket: RunTicket | None) -> HelperProcess | None:
+        """Return a helper that can log to this run, or None where none can be started."""
+        service = None if ticket is None else ticket.environment.get(SERVICE)
+        with self._lock:
+            helper = self._helper
+        if helper is not None and service and self._service and service != self._service:
+            helper.send(Close(0))  # what it is connected to is gone
+            helper.end()
+            helper = None
+        if helper is None:
+            self._service = None
+            try:
+                helper = HelperProcess(self._hear, self._gone)
+            except (OSError, RuntimeError) as error:  # the latter: the interpreter leaves
+                logger.warning("no process to log to W&B can be started: %s", error)
+                return None
+            with self._lock:
+                self._helper = helper
+            helper.listen()
+            helper.send(self._order)
+        self._service = service or self._service
+        return helper
+
+    # On the helper's thread
+
+    def _hear(self, message: object) -> None:
+        match message:
+            case Taken(number=number):
+                with self._lock:
+                    self._unconfirmed.pop(number, None)
+            case Report():
+                with self._lock:
+                    self._report = message
+            case AskIsOver(run=run):
+                with self._lock:
+                    helper = self._helper
+                if helper is not None:
+                    helper.send(IsOver(run, self._tickets.is_over(run)))
+            case Remark(logger=name, level=level, text=text):
+                logging.getLogger(name).log(level, "%s", text)
+            case Closed(report=report):
+                with self._lock:
+                    self._report = report
+                    is_end = self._is_closed
+                if is_end:
+                    self._ended.set()
+
+    def _gone(self) -> None:
+        with self._lock:
+            self._helper = None
+            left, self._unconfirmed = list(self._unconfirmed.values()), {}
+            has_died = not self._ended.is_set()
+            if has_died:
+                self._is_whole = self._is_whole and self._report.has_logged_all
+                self._earlier.update({name: self._report.counts[name] for name in COUNTERS})
+                self._report = Report(NOTHING_YET, has_logged_all=True)
+            is_end = self._is_closed
+        if has_died:
+            logger.error("the process that logs to W&B is gone; the spool keeps the steps that it had not logged yet")
+        for key, data in left:
+            self._only_spool(key, data)
+        if is_end:
+            self._ended.set()

@@ -1,0 +1,115 @@
+"""The helper process: logs to W&B what the training process hands over, and leaves when that one is gone.
+
+Whatever hangs in W&B's client hangs here, and ends with this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import threading
+from multiprocessing.connection import Connection
+from queue import Empty, SimpleQueue
+
+from references.messages import AskIsOver, Close, Closed, IsOver, Order, Remark, Report, RunTicket, Step, Taken
+from references.mirror_access import MirrorAccess
+from references.publisher import make_worker
+from references.remote_run import RemoteRun, use
+
+PARENT_CHECK_S = 1.0  # between two looks at whether the training process is there
+ANSWER_S = 10.0  # what it may take to say whether a run was finished
+_NEW_OBJECTS = 500_000  # between two collections of garbage: an artifact's entries are many, and none of them is any
+
+
+class Helper:
+    """Works on the orders of one training process. Its main thread receives; the worker's and its calls' send."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Take the order."""
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._asking = threading.Lock()
+        self._answers: SimpleQueue[IsOver] = SimpleQueue()
+        self._runs: dict[int, RemoteRun] = {}
+        order: Order = connection.recv()
+        for package in ("mirror", "references"):
+            logger = logging.getLogger(package)
+            logger.addHandler(_Forwarding(self))
+            logger.setLevel(order.log_level)
+        access = None if order.mirror is None else MirrorAccess(*order.mirror)
+        self._worker = make_worker(
+            order.settings,
+            spool=order.spool,
+            receipts=access,
+            index_store=access,
+            patience=order.patience,
+            changed=lambda: self.send(self._report()),
+        )
+
+    def work(self, parent: int) -> None:
+        """Do what comes until told to leave, or until the training process is gone."""
+        try:
+            while os.getppid() == parent:
+                if self._connection.poll(PARENT_CHECK_S):
+                    self._do(self._connection.recv())
+        except (EOFError, OSError):
+            pass  # it is gone
+        self._worker.close(0)
+
+    def send(self, message: object) -> None:
+        """Tell the training process; in vain if it is gone."""
+        with contextlib.suppress(OSError), self._sending:
+            self._connection.send(message)
+
+    def _do(self, message: object) -> None:
+        match message:
+            case Step(number=number, key=key, data=data, run=ticket):
+                run = None if ticket is None else self._run_of(ticket)
+                self._worker.publish_bytes(key, data, run, lambda: self.send(Taken(number)))
+            case IsOver():
+                self._answers.put(message)
+            case Close(timeout_s=timeout_s):
+                threading.Thread(target=self._close, args=(timeout_s,), daemon=True).start()
+
+    def _close(self, timeout_s: float) -> None:
+        self._worker.close(timeout_s)
+        self.send(Closed(self._report()))
+        os._exit(0)  # whatever hangs
+
+    def _report(self) -> Report:
+        return Report(self._worker.counts(), self._worker.has_logged_all)
+
+    def _run_of(self, ticket: RunTicket) -> RemoteRun:
+        if ticket.number not in self._runs:
+            use(ticket)
+            self._runs[ticket.number] = RemoteRun(ticket, lambda: self._is_over(ticket.number))
+        return self._runs[ticket.number]
+
+    def _is_over(self, run: int) -> bool:
+        with self._asking:
+            self.send(AskIsOver(run))
+            with contextlib.suppress(Empty):
+                while (answer := self._answers.get(timeout=ANSWER_S)).run != run:
+                    pass  # to a question that was given up
+                return answer.is_over
+        return True  # whoever began it is gone
+
+
+class _Forwarding(logging.Handler):
+    """Has the training process log what is logged here."""
+
+    def __init__(self, helper: Helper) -> None:
+        super().__init__()
+        self._helper = helper
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._helper.send(Remark(record.name, record.levelno, self.format(record)))
+
+
+def main(descriptor: int, parent: int) -> None:
+    """Be the helper of the process ``parent``, which listens at the other end of this socket."""
+    gc.set_threshold(_NEW_OBJECTS, 10, 10)
+    Helper(Connection(descriptor)).work(parent)
+    os._exit(0)  # whatever hangs; and W&B's client must not finish the runs of the training process

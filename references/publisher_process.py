@@ -1,0 +1,104 @@
+"""Logs each step to W&B from a helper process: neither its work nor its hanging is felt by the training process.
+
+What is left here is to have a step's index built and to hand over its bytes, which one thread does. The helper does the
+rest: spool, receipts, manifest, W&B. A step is kept here until the helper has it in the spool. When the helper dies,
+such steps are spooled from here, and the next one begins another helper.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from mirror.config import MirrorConfig
+from references.agenda import Patience
+from references.errors import ConfigError
+from references.messages import Order
+from references.mirror_access import MirrorAccess
+from references.outbox import Outbox
+from references.seams import PublishSettings
+from references.spool import Spool
+from references.wandb_client import limit_client_retries
+
+if TYPE_CHECKING:
+    from references.run_index import Phase, StepIndex
+
+
+class PublisherProcess:
+    """The ``Publisher`` for W&B that a training uses.
+
+    The helper starts with the first step, and ends with ``close`` or with the training process. A forked child begins
+    afresh with a helper of its own, and leaves to the parent what was published before.
+    """
+
+    def __init__(
+        self,
+        settings: PublishSettings | None = None,
+        *,
+        spool: Spool | None = None,
+        mirror: str | os.PathLike[str] | None = None,
+        mirror_config: MirrorConfig | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        """Prepare; nothing is started, and W&B is not imported.
+
+        Limits the retries of W&B's client through its environment variables where the user has not set them: create
+        the publisher before ``wandb.init``.
+
+        Args:
+            settings: how long and how often to try.
+            spool: where every step waits on disk until W&B has it; None: the user's own spool.
+            mirror: the mirror's URL, where receipts are read and the indexes are kept; None: versions have no
+                references.
+            mirror_config: settings of the mirror.
+            patience: how long to wait for receipts, and for what was abandoned.
+
+        Raises:
+            ConfigError: the mirror's settings hold what no other process can be given.
+            mirror.ConfigError: a setting of the mirror is wrong, or nothing installed can open its URL.
+        """
+        limit_client_retries()
+        if mirror is not None:
+            MirrorAccess(mirror, mirror_config)  # refuses at once what no helper could use
+        self._order = Order(
+            settings=settings or PublishSettings(),
+            patience=patience or Patience(),
+            spool=spool or Spool(),
+            mirror=None if mirror is None else (os.fspath(mirror), mirror_config or MirrorConfig()),
+            log_level=min(logging.getLogger(package).getEffectiveLevel() for package in ("mirror", "references")),
+        )
+        try:
+            pickle.dumps(self._order)
+        except Exception as error:
+            raise ConfigError(
+                f"the mirror's storage_options cannot be given to another process ({error}): give plain values"
+            ) from error
+        self._outbox = Outbox(self._order)
+        self._pid = os.getpid()
+        self._inherited: list[Outbox] = []  # whose helpers are the parent's: to forget them would touch these
+
+    def publish(self, index: StepIndex, *, run: object | None) -> None:
+        """Take over one step's index; see ``references.seams.Publisher``."""
+        self.publish_later(index.phase, index.step, lambda: index, run=run)
+
+    def publish_later(self, phase: Phase, step: int, build: Callable[[], StepIndex], *, run: object | None) -> None:
+        """Take over one step; see ``references.seams.PatientPublisher``."""
+        self._own().publish(phase, step, build, run)
+
+    def stats(self) -> Mapping[str, int]:
+        """Return the counts so far, by name; see ``WandbPublisher.stats``."""
+        return self._own().counts()
+
+    def close(self, timeout_s: float) -> bool:
+        """Finish what is under way, then end the helper, whatever it does; see ``references.seams.Publisher``."""
+        return self._own().close(timeout_s)
+
+    def _own(self) -> Outbox:
+        if self._pid != os.getpid():
+            self._inherited.append(self._outbox)
+            self._outbox = Outbox(self._order)
+            self._pid = os.getpid()
+        return self._outbox
