@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Collection, Sequence
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 from mirror.background import RecordMirror
@@ -85,7 +87,8 @@ class Watch:
         looked: list[bool] = []
 
         def last_looks() -> None:
-            looked.extend(watch.look() for watch in self._watches)
+            with contextlib.suppress(CancelledError):  # the time ran out, and the mirror is closed
+                looked.extend(watch.look() for watch in self._watches)
 
         looking = threading.Thread(target=last_looks, name="record-mirror-last-look", daemon=True)
         looking.start()

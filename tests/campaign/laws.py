@@ -1,0 +1,169 @@
+"""What must hold once everything was restarted and is healthy: each law yields a sentence for each breach."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from mirror.names import parse_name, sidecar_name
+from mirror.receipt import Receipt, decode_lines, newest
+from tests.campaign.disks import BALLAST
+from tests.mirror.places import DirectoryPlace, Place, S3Place, record_files
+
+# What nobody writes but where something of ours is wrong, or left open.
+_BAD_LINES = re.compile(
+    r"^Traceback|a bug kept|has a bug and ends|never retrieved|was destroyed but it is pending|ResourceWarning"
+    r"|Unclosed c|Exception ignored|never awaited|Fatal Python error|database disk image"
+)
+
+
+def wanted_files(directories: Collection[Path], exclude: Collection[str]) -> dict[str, bytes]:
+    """Return what the mirror is to hold: every finished record on disk, without the kinds left out."""
+    files = {name: data for directory in directories for name, data in record_files(directory).items()}
+    return {name: data for name, data in files.items() if (parsed := parse_name(name)) and parsed.kind not in exclude}
+
+
+def everything_arrived(wanted: Mapping[str, bytes], objects: Mapping[str, bytes]) -> Iterator[str]:
+    """Every finished record is in the mirror, byte for byte, and nothing else is."""
+    held = {name: data for name, data in objects.items() if "/" not in name and not name.startswith(".")}
+    for name in wanted.keys() - held.keys():
+        yield f"{name} is not in the mirror"
+    for name in held.keys() - wanted.keys():
+        yield f"{name} is in the mirror and is no finished record's file"
+    for name in wanted.keys() & held.keys():
+        if wanted[name] != held[name]:
+            yield f"{name} has other bytes in the mirror ({len(held[name])}) than on disk ({len(wanted[name])})"
+
+
+def receipts_are_true(
+    place: Place, objects: Mapping[str, bytes], wanted: Mapping[str, bytes], exclude: Collection[str]
+) -> Iterator[str]:
+    """The newest receipt of each record says what the store holds, and each record has one."""
+    lines = [
+        item for name, data in sorted(objects.items()) if name.startswith("_receipts/") for item in decode_lines(data)
+    ]
+    receipts = newest(item for item in lines if isinstance(item, Receipt))
+    for item in lines:
+        if not isinstance(item, Receipt):
+            yield f"a line of a segment in the mirror is no receipt: {item}"
+    documents = {parsed.record_id for name in wanted if (parsed := parse_name(name)) and parsed.kind is None}
+    for record_id in documents ^ receipts.keys():
+        yield f"{record_id} has {'no' if record_id in documents else 'a'} receipt"
+    identities = _identities(place) if isinstance(place, S3Place) else {}
+    for record_id in documents & receipts.keys():
+        yield from _is_true(receipts[record_id], objects, identities)
+        names = {name for name in wanted if (parsed := parse_name(name)) and parsed.record_id == record_id}
+        if names != {file.name for file in receipts[record_id].files}:
+            yield f"the receipt of {record_id} lists {[file.name for file in receipts[record_id].files]}, not {names}"
+        if set(receipts[record_id].excluded) != set(exclude):
+            yield f"the receipt of {record_id} says that {receipts[record_id].excluded} are left out"
+
+
+def receipts_of(objects: Mapping[str, bytes]) -> dict[str, Receipt]:
+    """Return the newest receipt of each record in the mirror."""
+    segments = [data for name, data in sorted(objects.items()) if name.startswith("_receipts/")]
+    return newest(item for data in segments for item in decode_lines(data) if isinstance(item, Receipt))
+
+
+def receipts_beside_are_true(directories: Collection[Path], objects: Mapping[str, bytes]) -> Iterator[str]:
+    """What the receipts beside the records say last is what the store holds."""
+    for directory in directories:
+        journals = sorted((directory / ".mirror").rglob("*.jsonl"))
+        lines = [item for journal in journals for item in decode_lines(journal.read_bytes())]
+        for receipt in newest(item for item in lines if isinstance(item, Receipt)).values():
+            yield from (f"beside the records: {breach}" for breach in _is_true(receipt, objects, {}))
+
+
+def _is_true(
+    receipt: Receipt, objects: Mapping[str, bytes], identities: Mapping[str, set[tuple[str, str | None]]]
+) -> Iterator[str]:
+    for file in receipt.files:
+        data = objects.get(file.name)
+        if data is None:
+            yield f"the receipt of {receipt.id} lists {file.name}, which is not there"
+        elif (len(data), xxhash.xxh3_128_hexdigest(data)) != (file.size, file.xxh3_128):
+            yield f"the receipt of {receipt.id} has another size or hash than {file.name}"
+        elif file.name in identities and (file.etag, file.version_id) not in identities[file.name]:
+            yield f"the receipt of {receipt.id} has {file.etag}, {file.version_id}, not {identities[file.name]}"
+
+
+def _identities(place: S3Place) -> dict[str, set[tuple[str, str | None]]]:
+    """Return the ETags and versions of each object's present bytes; sent twice, they have several versions."""
+    below = f"{place.prefix}/"
+    pages = place.server.client().get_paginator("list_object_versions").paginate(Bucket=place.bucket, Prefix=below)
+    found = [item for page in pages for item in page.get("Versions", ())]
+    latest = {item["Key"]: item["ETag"] for item in found if item["IsLatest"]}
+    identities: dict[str, set[tuple[str, str | None]]] = {}
+    for item in found:
+        if item["ETag"] == latest[item["Key"]]:
+            version = None if item["VersionId"] == "null" else item["VersionId"]
+            identities.setdefault(item["Key"].removeprefix(below), set()).add((item["ETag"].strip('"'), version))
+    return identities
+
+
+def was_sent_needlessly(covered: Collection[str], sent: Collection[str]) -> Iterator[str]:
+    """No file that a receipt covered, and that nobody wrote again, was sent again."""
+    for name in {*covered} & {*sent}:
+        yield f"{name} was sent again"
+
+
+def no_litter(place: Place, directories: Collection[Path], scratch: Path, *, hard_ends: int) -> Iterator[str]:
+    """No temporary file and no upload is left but what a kill prevented from being cleaned up."""
+    left = [path for path in scratch.rglob("*") if path.is_file()]
+    if left:
+        yield f"temporary files are left: {left}"
+    if isinstance(place, DirectoryPlace):
+        dotted = [path for path in place.path.rglob(".*") if path.name != BALLAST]
+        if len(dotted) > hard_ends:
+            yield f"{len(dotted)} copies under way are left after {hard_ends} hard ends: {dotted}"
+    else:
+        assert isinstance(place, S3Place)
+        answer: Any = place.server.client().list_multipart_uploads(Bucket=place.bucket, Prefix=place.prefix)
+        if len(answer.get("Uploads", ())) > hard_ends:
+            yield f"{len(answer['Uploads'])} uploads in parts are left after {hard_ends} hard ends"
+    for directory in directories:
+        for path in directory.iterdir():
+            if path.is_dir() and path.name != ".mirror":
+                yield f"{path} is in the record directory"
+
+
+def logs_are_clean(logs: Collection[Path]) -> Iterator[str]:
+    """Nothing in a log speaks of a bug, or of something left open."""
+    for log in logs:
+        lines = log.read_text(errors="replace").splitlines()
+        for number, line in enumerate(lines):
+            if _BAD_LINES.search(line):
+                yield f"{log.name}:{number + 1}: {' | '.join(lines[number : number + 3])[:600]}"
+
+
+def covered_files(directory: Path) -> dict[str, tuple[int, int, int]]:
+    """Return the files that receipts beside the records cover as they are on disk now, with their states."""
+    journals = sorted((directory / ".mirror").rglob("*.jsonl"))
+    lines = [item for journal in journals for item in decode_lines(journal.read_bytes())]
+    states: dict[str, tuple[int, int, int]] = {}
+    for receipt in newest(item for item in lines if isinstance(item, Receipt)).values():
+        found = {file.name: state_now(directory / file.name) for file in receipt.files}
+        if all(found[file.name] == (file.size, file.ctime_ns, file.inode) for file in receipt.files):
+            states.update({name: state for name, state in found.items() if state})
+    return states
+
+
+def state_now(path: Path) -> tuple[int, int, int] | None:
+    """Return a file's size, change time and inode, or None when it is not there."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_ctime_ns, status.st_ino
+
+
+def wanted_sidecars(kinds: Mapping[str, Collection[str]], exclude: Collection[str]) -> dict[str, set[str]]:
+    """Return which sidecars must be visible with each record's document."""
+    return {
+        record_id: {sidecar_name(record_id, kind) for kind in of_record if kind not in exclude}
+        for record_id, of_record in kinds.items()
+    }
