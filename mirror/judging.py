@@ -54,6 +54,9 @@ def judge(expected: ExpectedFile, found: ObjectInfo | None, digest: str | None =
     return Standing.PRESENT if digest is None else Standing.INTACT
 
 
+Pair = tuple[ExpectedFile | None, ObjectInfo | None]  # what is expected and what is listed under one name
+
+
 class Pairing:
     """Joins what is expected with what is listed, page by page; both ascend by the UTF-8 bytes of their names."""
 
@@ -62,9 +65,12 @@ class Pairing:
         self._expected = expected
         self._next = next(expected, None)
 
-    def page(self, objects: Iterable[ObjectInfo]) -> Iterator[tuple[ExpectedFile | None, ObjectInfo | None]]:
+    def page(self, objects: Iterable[ObjectInfo]) -> Iterator[Pair]:
         """Yield the pairs up to the end of the next page; a side is None where it has nothing of that name."""
         for found in objects:
+            if self._next is not None and self._next.name == found.key:  # nearly always
+                yield self._advance(), found
+                continue
             while self._next is not None and self._next.name.encode() < found.key.encode():
                 yield self._advance(), None
             if self._next is not None and self._next.name == found.key:
@@ -72,7 +78,7 @@ class Pairing:
             else:
                 yield None, found
 
-    def rest(self) -> Iterator[tuple[ExpectedFile | None, ObjectInfo | None]]:
+    def rest(self) -> Iterator[Pair]:
         """Yield what is expected behind the last page."""
         while self._next is not None:
             yield self._advance(), None

@@ -2,8 +2,7 @@
 
 The lines lie in ``<record_dir>/.mirror/<place>/<writer>.jsonl``, one file a writer, only ever appended to; beside each,
 ``<writer>.sent`` holds how many of its bytes are also in the mirror. ``url`` in the same folder is the mirror's, for
-people. To know millions of records in little memory they are indexed in a private SQLite file without a name, which the
-operating system drops with the process.
+people. What has to be known of each at once is indexed; the line itself stays where it is.
 """
 
 from __future__ import annotations
@@ -12,21 +11,20 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from mirror.errors import ReceiptError
-from mirror.names import document_name
-from mirror.private_index import PrivateIndex
-from mirror.receipt import Receipt, decode_line, encode_line
+from mirror.receipt import MAX_LINE_BYTES, Receipt, decode_line, encode_line
+from mirror.receipt_index import Line, ReceiptIndex, Row, row_of
 from mirror.record import FileState
 
 logger = logging.getLogger(__name__)
 
 DIRECTORY = ".mirror"
 URL_FILE = "url"
-_BATCH = 500  # rows a statement; SQLite takes 999 parameters everywhere
+_BATCH = 5_000  # receipts indexed in one go
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +54,8 @@ class Ledger:
         self._sizes: dict[Path, int] = {}  # of each journal when it was last read
         self._descriptor: int | None = None
         self._broken = False
-        self._index = PrivateIndex(
-            "CREATE TABLE receipt (id BLOB PRIMARY KEY, at REAL, state TEXT, excluded TEXT, files INTEGER, line BLOB) "
-            "WITHOUT ROWID",
-            "BEGIN",  # never committed: it goes with the process, and each insert is the cheaper
-        )
+        self._numbers: dict[Path, int] = {}  # what the index calls each journal
+        self._index = ReceiptIndex()
 
     def load(self) -> list[tuple[bytes, Mark]]:
         """Read what every writer has appended since the last time.
@@ -79,36 +74,24 @@ class Ledger:
                     self._load(journal, size, adopt=False)
 
     def get(self, record_id: str) -> Receipt | None:
-        """Return the newest receipt of a record."""
+        """Return the newest receipt of a record, unless its line was taken away meanwhile."""
         with self._lock:
-            rows = self._index.execute("SELECT line FROM receipt WHERE id = ?", (_key(record_id),))
-        return decode_line(rows[0][0]) if rows else None
+            line = self._index.find(record_id)
+        if line is None:
+            return None
+        if line.journal is None or line.start is None:
+            return decode_line(line.text or b"")
+        receipt = _read_line(list(self._numbers)[line.journal], line.start)
+        return receipt if receipt is not None and receipt.id == record_id else None
 
-    def uncovered(self, documents: Sequence[tuple[str, FileState]], exclude: Collection[str]) -> list[str]:
-        """Return the ids of which no receipt covers this very document without leaving out more than ``exclude``."""
-        known: dict[bytes, tuple[str | None, str]] = {}
-        with self._lock:
-            for start in range(0, len(documents), _BATCH):
-                ids = [_key(record_id) for record_id, _ in documents[start : start + _BATCH]]
-                query = f"SELECT id, state, excluded FROM receipt WHERE id IN ({','.join('?' * len(ids))})"  # noqa: S608 - question marks only
-                known.update((row[0], (row[1], row[2])) for row in self._index.execute(query, ids))
-        return [
-            record_id
-            for record_id, document in documents
-            if (receipt := known.get(_key(record_id))) is None
-            or receipt[0] != _state_of(document)
-            or not set(receipt[1].split("/")) <= {"", *exclude}
-        ]
+    def covered(self, documents: Mapping[str, FileState], exclude: Collection[str]) -> dict[str, int]:
+        """Return which of these very documents a receipt covers without leaving out more than ``exclude``.
 
-    def count_files(self, ids: Sequence[str]) -> int:
-        """Return how many files the receipts of these records list."""
-        total = 0
+        Returns:
+            Their ids, each with the number of files that its receipt lists.
+        """
         with self._lock:
-            for start in range(0, len(ids), _BATCH):
-                batch = [_key(record_id) for record_id in ids[start : start + _BATCH]]
-                query = f"SELECT SUM(files) FROM receipt WHERE id IN ({','.join('?' * len(batch))})"  # noqa: S608 - question marks only
-                total += self._index.execute(query, batch)[0][0] or 0
-        return total
+            return self._index.covered(documents, exclude)
 
     def append(self, receipt: Receipt) -> tuple[bytes, Mark | None]:
         """Keep a new receipt.
@@ -120,8 +103,10 @@ class Ledger:
         """
         line = encode_line(receipt)
         with self._lock:
-            self._insert([(receipt, line)])
-            return line, self._write(line)
+            mark = self._write(line)
+            kept = Line(text=line) if mark is None else Line(self._number(mark.journal), mark.end - len(line))
+            self._index.add([row_of(receipt, kept)])
+            return line, mark
 
     def can_keep(self) -> bool:
         """Whether receipts can be kept beside the records: not on a read-only disk, nor in another's directory."""
@@ -132,12 +117,12 @@ class Ledger:
     def learn(self, receipts: Iterable[Receipt]) -> None:
         """Know receipts from elsewhere, for as long as this process lives."""
         with self._lock:
-            self._insert([(receipt, encode_line(receipt)) for receipt in receipts])
+            self._index.add([row_of(receipt, Line(text=encode_line(receipt))) for receipt in receipts])
 
     def count(self) -> int:
         """Return how many records are known to be in the mirror."""
         with self._lock:
-            return int(self._index.execute("SELECT COUNT(*) FROM receipt")[0][0])
+            return self._index.count()
 
     def close(self) -> None:
         """Let the files go."""
@@ -165,7 +150,8 @@ class Ledger:
         sent = _read_sent(journal) if adopt else 0
         done = max(self._adopted.get(journal, 0), min(sent, indexed)) if adopt else indexed
         unsent: list[tuple[bytes, Mark]] = []
-        found: list[tuple[Receipt, bytes]] = []
+        found: list[Row] = []
+        number = self._number(journal)
         try:
             with journal.open("rb") as file:
                 file.seek(done)
@@ -179,32 +165,23 @@ class Ledger:
                     if receipt is None:
                         continue
                     if done > indexed:
-                        found.append((receipt, line))
+                        found.append(row_of(receipt, Line(number, done - len(line))))
                     if adopt and done > sent:
                         unsent.append((line, Mark(journal, done)))
                     if len(found) >= _BATCH:
-                        self._insert(found)
+                        self._index.add(found)
                         found.clear()
         except OSError as error:
             logger.warning("cannot read the receipts in %s: %s", journal, error)
-        self._insert(found)
+        self._index.add(found)
         self._sizes[journal] = size
         self._read[journal] = max(indexed, done)
         if adopt:
             self._adopted[journal] = done
         return unsent
 
-    def _insert(self, receipts: Iterable[tuple[Receipt, bytes]]) -> None:
-        rows = [
-            (_key(receipt.id), receipt.at, _state_in(receipt), "/".join(receipt.excluded), len(receipt.files), line)
-            for receipt, line in receipts
-        ]
-        self._index.execute_many(
-            "INSERT INTO receipt VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at, "
-            "state = excluded.state, excluded = excluded.excluded, files = excluded.files, line = excluded.line "
-            "WHERE excluded.at >= receipt.at",
-            rows,
-        )
+    def _number(self, journal: Path) -> int:
+        return self._numbers.setdefault(journal, len(self._numbers))
 
     def _keep_url(self) -> None:
         file = self._folder / URL_FILE
@@ -244,6 +221,15 @@ def _decode(journal: Path, line: bytes, *, say: bool) -> Receipt | None:
         return None
 
 
+def _read_line(journal: Path, start: int) -> Receipt | None:
+    try:
+        with journal.open("rb") as file:
+            file.seek(start)
+            return decode_line(file.readline(MAX_LINE_BYTES + 1))
+    except (OSError, ReceiptError):
+        return None
+
+
 @contextlib.contextmanager
 def reading(directory: Path, place: str) -> Iterator[Ledger]:
     """Know a directory's receipts for the length of the block, as somebody who writes none."""
@@ -278,16 +264,3 @@ def _read_sent(journal: Path) -> int:
         return sent if sent <= journal.stat().st_size else 0
     except (OSError, ValueError):
         return 0
-
-
-def _key(record_id: str) -> bytes:
-    return record_id.encode(errors="surrogatepass")  # a name on disk need not be valid UTF-8
-
-
-def _state_of(state: FileState) -> str:
-    return f"{state.size_bytes}:{state.ctime_ns}:{state.inode}"
-
-
-def _state_in(receipt: Receipt) -> str | None:
-    document = receipt.file(document_name(receipt.id))
-    return None if document is None else f"{document.size}:{document.ctime_ns}:{document.inode}"

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from mirror.ledger import Ledger
-from mirror.names import KNOWN_KINDS, document_name, sidecar_name
+from mirror.names import KNOWN_KINDS, document_name
 from mirror.record import Entry, FileState, iter_entries, read_state
 
 CHUNK = 2_000  # directory entries looked at in one go
@@ -41,7 +41,7 @@ class Chunk:
     uncopied: tuple[Uncopied, ...]
     documents: int  # finished records among them
     covered_files: int  # of those finished records that are in the mirror
-    kinds: frozenset[str]  # of the sidecars among them
+    kinds: frozenset[str]  # of the sidecars among them, but for those that are known or excluded
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +73,29 @@ def look(
     Raises:
         OSError: the directory cannot be read.
     """
-    entries = (entry for entry in iter_entries(directory) if wanted(entry.record_id))
+    # A known kind was looked for when its record was copied; another may have been seen for the first time since.
+    entries = iter_entries(directory, but=KNOWN_KINDS.union(exclude))
+    if wanted is not every_id:
+        entries = (entry for entry in entries if wanted(entry.record_id))
     while chunk := list(islice(entries, CHUNK)):
         yield _judge(directory, chunk, ledger, exclude)
 
 
 def _judge(directory: Path, chunk: list[Entry], ledger: Ledger, exclude: Collection[str]) -> Chunk:
     documents = {entry.record_id: entry.state for entry in chunk if entry.kind is None}
-    uncovered = set(ledger.uncovered(list(documents.items()), exclude))
-    # A known kind was looked for when its record was copied; another may have been seen for the first time since.
-    for entry in chunk:
-        if entry.kind is None or entry.kind in KNOWN_KINDS or entry.kind in exclude:
-            continue
+    count = len(documents)
+    covered = ledger.covered(documents, exclude)
+    sidecars = [entry for entry in chunk if entry.kind is not None]
+    for entry in sidecars:
         receipt = ledger.get(entry.record_id)
-        if receipt is not None and receipt.file(sidecar_name(entry.record_id, entry.kind)) is None:
+        if receipt is not None and receipt.file(entry.state.name) is None:
             state = documents.get(entry.record_id) or read_state(directory, document_name(entry.record_id))
             if state is not None:
                 documents.setdefault(entry.record_id, state)
-                uncovered.add(entry.record_id)
-    covered = [entry.record_id for entry in chunk if entry.kind is None and entry.record_id not in uncovered]
+                covered.pop(entry.record_id, None)
     return Chunk(
-        uncopied=tuple(Uncopied(record_id, documents[record_id]) for record_id in sorted(uncovered)),
-        documents=sum(entry.kind is None for entry in chunk),
-        covered_files=ledger.count_files(covered),
-        kinds=frozenset(entry.kind for entry in chunk if entry.kind is not None),
+        uncopied=tuple(Uncopied(record_id, documents[record_id]) for record_id in sorted(documents.keys() - covered)),
+        documents=count,
+        covered_files=sum(covered.values()),
+        kinds=frozenset(entry.kind for entry in sidecars if entry.kind is not None),
     )

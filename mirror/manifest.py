@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mirror.private_index import PrivateIndex
 from mirror.receipt import Receipt, decode_line, encode_line, newest
@@ -12,8 +12,7 @@ _BATCH = 500  # rows a statement; SQLite takes 999 parameters everywhere
 _FILE = "name, id, size, xxh3_128, etag, version_id"
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedFile:
+class ExpectedFile(NamedTuple):  # a dataclass costs five times as much to make, for each file of a mirror
     """One file as the newest receipt of its record says that the store has it."""
 
     name: str
@@ -33,7 +32,6 @@ class Manifest:
             "CREATE TABLE record (id TEXT PRIMARY KEY, at REAL, line BLOB) WITHOUT ROWID",
             "CREATE TABLE file (name TEXT PRIMARY KEY, id TEXT, size INTEGER, xxh3_128 TEXT, etag TEXT, "
             "version_id TEXT) WITHOUT ROWID",
-            "CREATE INDEX file_of_record ON file (id)",
         )
 
     async def read(self, receipts: AsyncIterator[Receipt]) -> set[str]:
@@ -61,10 +59,22 @@ class Manifest:
         rows = self._index.execute(f"SELECT {_FILE} FROM file WHERE name = ?", (name,))  # noqa: S608 - a constant
         return ExpectedFile(*rows[0]) if rows else None
 
-    def files(self) -> Iterator[ExpectedFile]:
-        """Yield every expected file, ascending by the UTF-8 bytes of its name."""
-        rows = self._index.iterate(f"SELECT {_FILE} FROM file ORDER BY name")  # noqa: S608 - a constant
-        return (ExpectedFile(*row) for row in rows)
+    def files(self, after: str = "", until: str | None = None) -> Iterator[ExpectedFile]:
+        """Yield the expected files behind ``after`` up to ``until`` (None: all), by the UTF-8 bytes of their names."""
+        end = "" if until is None else "AND name <= ?"
+        query = f"SELECT {_FILE} FROM file WHERE name > ? {end} ORDER BY name"  # noqa: S608 - constants
+        rows = self._index.iterate(query, (after,) if until is None else (after, until))
+        return map(ExpectedFile._make, rows)
+
+    def count_files(self) -> int:
+        """Return the number of files."""
+        return int(self._index.execute("SELECT COUNT(*) FROM file")[0][0])
+
+    def every(self, files: int, *, first: int = 0) -> list[str]:
+        """Return the name of every so manieth file, from the ``first`` one on, ascending as ``files`` does."""
+        numbered = "SELECT name, row_number() OVER (ORDER BY name) AS number FROM file"
+        rows = self._index.execute(f"SELECT name FROM ({numbered}) WHERE number % ? = ?", (files, first % files))  # noqa: S608 - a constant
+        return [row[0] for row in rows]
 
     def records(self) -> Iterator[Receipt]:
         """Yield the newest receipt of every record, in the order of ids."""
@@ -85,7 +95,9 @@ class Manifest:
         known: dict[str, float] = dict(self._index.execute(query, list(best)))
         newer = [receipt for receipt in best.values() if receipt.at >= known.get(receipt.id, float("-inf"))]
         self._index.execute("BEGIN")
-        self._index.execute_many("DELETE FROM file WHERE id = ?", [(r.id,) for r in newer if r.id in known])
+        self._index.execute_many(
+            "DELETE FROM file WHERE name = ?", self._names_of([r.id for r in newer if r.id in known])
+        )
         self._index.execute_many(
             "INSERT OR REPLACE INTO record VALUES (?, ?, ?)", [(r.id, r.at, encode_line(r)) for r in newer]
         )
@@ -94,3 +106,9 @@ class Manifest:
             [(f.name, r.id, f.size, f.xxh3_128, f.etag, f.version_id) for r in newer for f in r.files],
         )
         self._index.execute("COMMIT")
+
+    def _names_of(self, ids: list[str]) -> list[tuple[str]]:
+        if not ids:
+            return []
+        query = f"SELECT line FROM record WHERE id IN ({','.join('?' * len(ids))})"  # noqa: S608 - question marks only
+        return [(file.name,) for row in self._index.execute(query, ids) for file in decode_line(row[0]).files]

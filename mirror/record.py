@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 from mirror.errors import RecordGoneError
-from mirror.names import DOCUMENT_SUFFIX, document_name, parse_name, sidecar_name
+from mirror.names import DOCUMENT_SUFFIX, SUFFIX, document_name, parse_name, sidecar_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +105,28 @@ class Entry:
     state: FileState
 
 
-def iter_entries(directory: Path) -> Iterator[Entry]:
+def iter_entries(directory: Path, *, but: Collection[str] = ()) -> Iterator[Entry]:
     """Yield the record files of a directory, in no order, without holding them all.
+
+    Args:
+        directory: the record directory.
+        but: kinds of sidecars that are passed over; asking the file system about a file is most of its cost.
 
     Raises:
         OSError: the directory cannot be read.
     """
+    passed_over = tuple(f".{kind}{SUFFIX}" for kind in but)
     with os.scandir(directory) as entries:
         for entry in entries:
-            parsed = parse_name(entry.name)
+            name = entry.name
+            if name.endswith(passed_over):
+                continue
+            parsed = parse_name(name)
             if parsed is None:
                 continue
             try:
-                if entry.is_file(follow_symlinks=False):
-                    status = entry.stat(follow_symlinks=False)
-                    yield Entry(parsed.record_id, parsed.kind, FileState.of(entry.name, status))
+                status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue  # deleted while we looked
+            if stat.S_ISREG(status.st_mode):
+                yield Entry(parsed.record_id, parsed.kind, FileState.of(name, status))

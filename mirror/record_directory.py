@@ -46,7 +46,7 @@ class RecordDirectory:
             return False
         record = read_record(self.path, record_id, set(kinds) - set(exclude))
         names = {file.name for file in receipt.files}
-        is_covered = not self.ledger.uncovered([(record_id, record.document)], exclude)
+        is_covered = bool(self.ledger.covered({record_id: record.document}, exclude))
         return is_covered and all(state.name in names for state in record.sidecars)
 
     async def read_from_mirror(self, reader: SegmentReader) -> None:

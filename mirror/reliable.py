@@ -86,6 +86,11 @@ class ReliableStore:
         self._refreshing = asyncio.Lock()
         self._refreshes = 0
 
+    @property
+    def lists_anywhere(self) -> bool:
+        """As the store's own listings."""
+        return self._store.lists_anywhere
+
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
         """Write an object of one request."""
         return await self._call("put", key, lambda: self._store.put(key, data, xxh3_128))

@@ -45,6 +45,11 @@ class Store(Protocol):
     All methods run on one event loop and may be cancelled at any await: a cancelled put has either happened or not.
     """
 
+    @property
+    def lists_anywhere(self) -> bool:
+        """Whether a listing that begins behind a key costs nothing for what lies before it."""
+        ...
+
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
         """Write an object of up to WHOLE_BYTES in one request that the store checks wherever it can.
 

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.disk_check import check_directory
 from mirror.errors import BadNameError, EmptyMirrorError, NotFoundError, StoreError
-from mirror.judging import Finding, FindingKind, Pairing, Standing, judge
+from mirror.judging import Finding, FindingKind, Pair, Pairing, Standing, judge
+from mirror.listing import FIRST_RANGE, PAGE, KeyRange, OutOfOrderError, files_in_a_range, list_ranges, ranges_between
 from mirror.location import parse_location
 from mirror.loop import run_in_loop
 from mirror.manifest import ExpectedFile, Manifest
@@ -154,7 +155,7 @@ class Verifier:
         """
         result = self._result
         await self._manifest.read(self._reader.read())
-        await self._compare_all(self._pairs())
+        await self._compare_listing()
         await self._compare_misplaced()
         if self._strays or any(finding.kind in _EXPLICABLE for finding in result.findings):
             await asyncio.sleep(grace_s)
@@ -170,6 +171,18 @@ class Verifier:
         result.findings.sort(key=lambda finding: finding.name.encode())
         return result
 
+    async def _compare_listing(self) -> None:
+        if self._store.lists_anywhere:
+            try:
+                files = self._manifest.count_files()
+                bounds = self._manifest.every(files_in_a_range(files), first=FIRST_RANGE) if files > PAGE else []
+                await self._compare_all(self._pairs(ranges_between(bounds)))
+            except OutOfOrderError:  # a bucket whose keys are in no order
+                self._result, self._strays = Verification(), {}
+            else:
+                return
+        await self._compare_all(self._pairs([KeyRange()]))
+
     async def _compare_misplaced(self) -> None:
         """Compare what a store that lists in no order made seem missing and without a receipt at once."""
         misplaced = [(file, found) for name, found in self._strays.items() if (file := self._manifest.file(name))]
@@ -181,36 +194,29 @@ class Verifier:
         self._result.files -= len(misplaced)
         self._result.size_bytes -= sum(expected.size_bytes for expected, _ in misplaced)
 
-        async def pairs() -> AsyncIterator[tuple[ExpectedFile | None, ObjectInfo | None]]:
-            for pair in misplaced:
-                yield pair
+        async def pairs() -> AsyncIterator[Iterable[Pair]]:
+            yield misplaced
 
         await self._compare_all(pairs())
 
-    async def _compare_all(self, pairs: AsyncIterator[tuple[ExpectedFile | None, ObjectInfo | None]]) -> None:
+    async def _compare_all(self, pages: AsyncIterator[Iterable[Pair]]) -> None:
         checks: set[asyncio.Task[None]] = set()
         nearest: tuple[float, ExpectedFile, ObjectInfo] | None = None  # to being in the sample
         any_read = False
         try:
-            async for expected, found in pairs:
-                if expected is None:
-                    if found is not None:
-                        self._note_stray(found)
-                    continue
-                self._result.files += 1
-                self._result.size_bytes += expected.size_bytes
-                verdict = judge(expected, found)
-                drawn = self._draw(expected.name)
-                if verdict is Standing.PRESENT and found is not None and self._wants_hash(drawn):
-                    any_read = True
-                    while len(checks) >= self._workers:
-                        done, checks = await asyncio.wait(checks, return_when=asyncio.FIRST_COMPLETED)
-                        _raise_first(done)
-                    checks.add(asyncio.create_task(self._check(expected, found)))
-                else:
-                    self._note(verdict, found)
-                    if verdict is Standing.PRESENT and found is not None and (nearest is None or drawn < nearest[0]):
-                        nearest = drawn, expected, found
+            async for page in pages:
+                for expected, found in self._right_by_listing(page):
+                    drawn = self._draw(expected.name)
+                    if self._level.ask_store or drawn < self._level.read_back:
+                        any_read = True
+                        while len(checks) >= self._workers:
+                            done, checks = await asyncio.wait(checks, return_when=asyncio.FIRST_COMPLETED)
+                            _raise_first(done)
+                        checks.add(asyncio.create_task(self._check(expected, found)))
+                    else:
+                        self._note_present(found, 1)
+                        if nearest is None or drawn < nearest[0]:
+                            nearest = drawn, expected, found
             if self._level.read_back and not any_read and nearest is not None:  # a sample is never empty
                 self._note_present(nearest[2], -1)
                 checks.add(asyncio.create_task(self._check(nearest[1], nearest[2])))
@@ -221,23 +227,36 @@ class Verifier:
             for task in checks:
                 task.cancel()
 
-    async def _pairs(self) -> AsyncIterator[tuple[ExpectedFile | None, ObjectInfo | None]]:
-        pairing = Pairing(self._manifest.files())
-        async for page in self._store.list_pages():
-            for pair in pairing.page(found for found in page if "/" not in found.key):  # not receipts, nor indexes
-                yield pair
+    def _right_by_listing(self, page: Iterable[Pair]) -> Iterator[tuple[ExpectedFile, ObjectInfo]]:
+        """Note what the listing decides, and yield the files whose hash may be wanted too."""
+        is_enough = not (self._level.ask_store or self._level.read_back)
+        for expected, found in page:
+            if expected is None:
+                if found is not None:
+                    self._note_stray(found)
+                continue
+            self._result.files += 1
+            self._result.size_bytes += expected.size_bytes
+            verdict = judge(expected, found)
+            if found is None or is_enough or verdict is not Standing.PRESENT:
+                self._note(verdict, found)
+            else:
+                yield expected, found
+
+    async def _pairs(self, ranges: Sequence[KeyRange]) -> AsyncIterator[Iterable[Pair]]:
+        pairings = {keys: Pairing(self._manifest.files(keys.after, keys.until)) for keys in ranges}
+        async for keys, page in list_ranges(self._store, ranges):
+            if page is None:
+                yield pairings.pop(keys).rest()
+            else:
+                yield pairings[keys].page(found for found in page if "/" not in found.key)  # not receipts, nor indexes
             if self._progress:
                 self._progress(self._result)
-        for pair in pairing.rest():
-            yield pair
 
     def _draw(self, name: str) -> float:
         """Return a number from 0 to 1, without 1, that is the same for a file whenever the seed is."""
         drawn = hashlib.blake2b(f"{self._level.seed}:{name}".encode(), digest_size=6).digest()
         return int.from_bytes(drawn) / 2**48
-
-    def _wants_hash(self, drawn: float) -> bool:
-        return self._level.ask_store or drawn < self._level.read_back
 
     async def _check(self, expected: ExpectedFile, found: ObjectInfo) -> None:
         try:

@@ -36,6 +36,8 @@ _NOT_FOUND = 404
 class GcsStore:
     """A bucket and a prefix."""
 
+    lists_anywhere = True
+
     def __init__(self, location: Location, options: Mapping[str, object], *, redact: Callable[[str], str]) -> None:
         """Prepare; nothing is opened before the first call."""
         self._bucket, self._prefix = location.bucket_and_prefix()

@@ -27,6 +27,8 @@ class LocalStore:
     Dot-files are never listed: they are copies under way. ``md5`` is computed, for W&B compares a local file by it.
     """
 
+    lists_anywhere = False
+
     def __init__(self, location: Location, *, redact: Callable[[str], str], threads: int, fsync: bool = True) -> None:
         """Touch nothing yet; ``fsync`` False trades survival of a power cut for speed."""
         self._root = Path(location.root)

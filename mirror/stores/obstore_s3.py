@@ -71,6 +71,7 @@ class ObstoreS3Store:
             slow: the s3fs driver for the same place.
         """
         self._bucket, self._prefix = location.bucket_and_prefix()
+        self.lists_anywhere = not self._bucket.endswith("--x-s3")  # a directory bucket lists in no order
         self._settings = settings
         self._redact = redact
         self._asks_before = asks_before

@@ -49,6 +49,7 @@ class S3Store:
     ) -> None:
         """Prepare; nothing is opened before the first call. ``upload_checksum``: auto, xxh3_128 or md5."""
         self._bucket, self._prefix = location.bucket_and_prefix()
+        self.lists_anywhere = not self._bucket.endswith("--x-s3")  # a directory bucket lists in no order
         self._redact = redact
         self._options = session_options(options, connections)
         self._upload_checksum = upload_checksum

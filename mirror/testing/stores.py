@@ -76,6 +76,8 @@ class MemoryStore:
     outlives the process that writes it.
     """
 
+    lists_anywhere = True
+
     def __init__(self, *, page_size: int = 1_000, is_versioned: bool = False, checks_uploads: bool = True) -> None:
         """Begin empty; ``checks_uploads`` False stores what a bad wire made of an upload."""
         self.objects: dict[str, bytes] = {}
@@ -236,6 +238,11 @@ class FaultyStore:
         self._store = store
         self._script: list[tuple[StoreFault, int]] = []
         self.add(*faults)
+
+    @property
+    def lists_anywhere(self) -> bool:
+        """As the store that it wraps."""
+        return self._store.lists_anywhere
 
     def add(self, *faults: StoreFault) -> None:
         """Append to what is still to come; any thread may."""

@@ -33,6 +33,8 @@ def stats(*, lag_s: float = 3.0, breaker: str = "closed", breaker_reason: str | 
         kept_files=1,
         unchanged=10,
         lag_s=lag_s,
+        driver="obstore",
+        driver_reason="it can",
         breaker=breaker,
         breaker_reason=breaker_reason,
         last_error=None,

@@ -48,7 +48,7 @@ def test_an_object_with_the_right_bytes_and_another_identity_is_changed() -> Non
 
 def test_a_version_decides_alone() -> None:
     """A GCS etag changes with an object's metadata, its generation only with its bytes."""
-    expected = replace(EXPECTED, version_id="1")
+    expected = EXPECTED._replace(version_id="1")
     assert judge(expected, replace(FOUND, version_id="1", etag="moved")) is Standing.PRESENT
     assert kind_of(judge(expected, replace(FOUND, version_id="2"))) is FindingKind.CHANGED
 

@@ -153,7 +153,11 @@ def test_what_obstore_cannot_do_is_named(options: dict[str, Any], named: str) ->
 
 @pytest.mark.parametrize(
     ("profile", "named"),
-    [("endpoint_url = http://lab", "endpoint_url"), ("s3 =\n  addressing_style = virtual", "s3"), ("[", "cannot be read")],
+    [
+        ("endpoint_url = http://lab", "endpoint_url"),
+        ("s3 =\n  addressing_style = virtual", "s3"),
+        ("[", "cannot be read"),
+    ],
 )
 def test_what_only_botocore_heeds_in_a_profile_is_named(tmp_path: Path, profile: str, named: str) -> None:
     """A profile that sends requests elsewhere, or a file that cannot be read, is no place to guess."""

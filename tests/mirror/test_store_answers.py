@@ -239,6 +239,7 @@ def test_a_call_that_hangs_is_cancelled_by_our_own_deadline(behind: Behind) -> N
 
     async def use(store: Store) -> None:
         await put(store, KEY, CONTENT)
+        await store.stat(KEY)  # every client is open: a deadline is spent on an answer alone
         impatient = reliable(store, attempts=1, timeout_s=0.3)
         calls: list[Callable[[], Awaitable[Any]]] = [
             lambda: put(impatient, KEY, CONTENT),

@@ -1,0 +1,95 @@
+"""What a ledger knows of each receipt without its line: which document it covers, and where the line lies.
+
+Some forty bytes a record, so that millions take little room, and a restart little time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from mirror.names import DOCUMENT_SUFFIX
+from mirror.private_index import PrivateIndex
+from mirror.receipt import Receipt
+from mirror.record import FileState
+
+_BATCH = 500  # ids a statement; SQLite takes 999 parameters everywhere
+
+Row = tuple[bytes, float, str | None, str, int, int | None, int | None, bytes | None]
+
+
+class Line(NamedTuple):  # a dataclass costs several times as much to make, for each receipt
+    """Where a receipt's line is: in a journal, or else here."""
+
+    journal: int | None = None  # its number
+    start: int | None = None  # bytes before it there
+    text: bytes | None = None
+
+
+class ReceiptIndex:
+    """The newest receipt of each record. Calls must not overlap."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._index = PrivateIndex(
+            "CREATE TABLE receipt (id BLOB PRIMARY KEY, at REAL, state TEXT, excluded TEXT, files INTEGER, "
+            "journal INTEGER, start INTEGER, line BLOB) WITHOUT ROWID",
+            "BEGIN",  # never committed: it goes with the process, and each insert is the cheaper
+        )
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take in receipts, each as ``row_of`` describes it; an older one changes nothing."""
+        self._index.execute_many(
+            "INSERT INTO receipt VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET at = excluded.at, "
+            "state = excluded.state, excluded = excluded.excluded, files = excluded.files, "
+            "journal = excluded.journal, start = excluded.start, line = excluded.line WHERE excluded.at >= receipt.at",
+            rows,
+        )
+
+    def find(self, record_id: str) -> Line | None:
+        """Say where the line of a record's receipt is."""
+        rows = self._index.execute("SELECT journal, start, line FROM receipt WHERE id = ?", (_key(record_id),))
+        return Line(*rows[0]) if rows else None
+
+    def covered(self, documents: Mapping[str, FileState], exclude: Collection[str]) -> dict[str, int]:
+        """Return which of these documents a receipt covers that leaves out no more than ``exclude``.
+
+        Returns:
+            Their ids, each with the number of files that its receipt lists.
+        """
+        ids = {_key(record_id): record_id for record_id in documents}
+        keys = list(ids)
+        may_be_left_out = {"", *exclude}
+        found: dict[str, int] = {}
+        for start in range(0, len(keys), _BATCH):
+            batch = keys[start : start + _BATCH]
+            query = f"SELECT id, state, excluded, files FROM receipt WHERE id IN ({','.join('?' * len(batch))})"  # noqa: S608 - question marks only
+            for key, state, excluded, files in self._index.execute(query, batch):
+                record_id = ids[key]
+                if state == _state_of(documents[record_id]) and may_be_left_out.issuperset(excluded.split("/")):
+                    found[record_id] = files
+        return found
+
+    def count(self) -> int:
+        """Return how many records have a receipt."""
+        return int(self._index.execute("SELECT COUNT(*) FROM receipt")[0][0])
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._index.close()
+
+
+def row_of(receipt: Receipt, line: Line) -> Row:
+    """Describe a receipt, and where its line is."""
+    document = receipt.file(receipt.id + DOCUMENT_SUFFIX)
+    state = None if document is None else f"{document.size}:{document.ctime_ns}:{document.inode}"
+    excluded = "/".join(receipt.excluded)
+    return _key(receipt.id), receipt.at, state, excluded, len(receipt.files), line.journal, line.start, line.text
+
+
+def _key(record_id: str) -> bytes:
+    return record_id.encode(errors="surrogatepass")  # a name on disk need not be valid UTF-8
+
+
+def _state_of(state: FileState) -> str:
+    return f"{state.size_bytes}:{state.ctime_ns}:{state.inode}"
