@@ -49,9 +49,9 @@ class Helper:
         )
 
     def work(self, parent: int) -> None:
-        """Do what comes until told to leave, or until the training process is gone."""
+        """Do what comes until told to leave, or until the training process is gone and all it said was heard."""
         try:
-            while os.getppid() == parent:
+            while os.getppid() == parent or self._connection.poll():
                 if self._connection.poll(PARENT_CHECK_S):
                     self._do(self._connection.recv())
         except (EOFError, OSError):
@@ -111,5 +111,6 @@ class _Forwarding(logging.Handler):
 def main(descriptor: int, parent: int) -> None:
     """Be the helper of the process ``parent``, which listens at the other end of this socket."""
     gc.set_threshold(_NEW_OBJECTS, 10, 10)
-    Helper(Connection(descriptor)).work(parent)
+    with contextlib.suppress(EOFError):  # it is gone before it has said anything
+        Helper(Connection(descriptor)).work(parent)
     os._exit(0)  # whatever hangs; and W&B's client must not finish the runs of the training process
