@@ -365,8 +365,9 @@ class _Run:
 
     def _left_processes(self) -> Iterator[str]:
         sessions = {process.pid for process in self._processes}
+        mark = f"TMPDIR={self._environment['TMPDIR']}".encode()
         deadline = time.monotonic() + END_S
-        while (left := _in_sessions(sessions)) and time.monotonic() < deadline:
+        while (left := _of_sessions(sessions, mark)) and time.monotonic() < deadline:
             time.sleep(0.05)
         for pid, name in left.items():
             yield f"{name} ({pid}) is left"
@@ -411,14 +412,14 @@ def _watch_arguments(directory: str, url: str, options: dict[str, Any]) -> list[
     return [*arguments, "--fsync" if options["fsync"] else "--no-fsync"]
 
 
-def _in_sessions(sessions: set[int]) -> dict[int, str]:
-    """Return the processes of these sessions, zombies included, with their names."""
+def _of_sessions(sessions: set[int], mark: bytes) -> dict[int, str]:
+    """Return the processes of these sessions, zombies included, and those they started elsewhere, with their names."""
     found: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
                 text = (entry / "stat").read_text(errors="replace")
                 name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-                if int(fields[3]) in sessions:
+                if int(fields[3]) in sessions or mark in (entry / "environ").read_bytes().split(b"\0"):
                     found[int(entry.name)] = f"{name} {fields[0]}"
     return found

@@ -122,7 +122,7 @@ def draw(seed: int) -> Scenario:
     has_wandb = seed % WANDB_EVERY == 0 and store != "s3_rotating"  # whose second key may only write
     shape = rng.choices(("one", "two", "shared", "watched"), (5, 2, 2, 2))[0]
     actors = [*_capture(rng, shape)]
-    if has_wandb or (rng.random() < 0.3 and store != "s3_rotating"):
+    if has_wandb or (rng.random() < 0.2 and store != "s3_rotating"):
         actors.append(_trainer(rng))
     heals_alive = rng.random() < 0.2
     return Scenario(

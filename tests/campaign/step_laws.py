@@ -70,6 +70,7 @@ def _references(step: int, index: dict[str, Any], version: Version, receipts: Ma
         for row in index["rows"]
         if row["record"] and row["record"]["mirror"] and row["id"] in receipts
         for file in receipts[row["id"]].files
+        if not (row["record"]["mirror"].startswith("s3://") and {*"#?"} & {*file.name})  # which W&B cannot follow
     }
     found = {path: entry for path, entry in version.entries.items() if path != "step.json"}
     if wanted.keys() != found.keys():
