@@ -37,6 +37,7 @@ class HelperProcess:
         self._hear = hear
         self._gone = gone
         self._sending = threading.Lock()
+        self.is_alive = True  # as far as anybody knows; written by the thread that hears it
         self._socket, other_end = socket.socketpair()
         self._connection = Connection(os.dup(self._socket.fileno()))
         with other_end:
@@ -74,6 +75,7 @@ class HelperProcess:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self._hear(self._connection.recv())
+        self.is_alive = False
         self._process.wait()
         with self._sending:
             self._connection.close()

@@ -8,8 +8,8 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import count
 from queue import SimpleQueue
 
@@ -34,8 +34,9 @@ NOTHING_YET: Mapping[str, int] = dict.fromkeys((*COUNTERS, *NOW), 0)
 class _Job:
     phase: Phase
     step: int
-    build: Callable[[], StepIndex]
+    name: Callable[[], tuple[StepKey, bytes]]  # builds the index, and says which step of which run it is
     run: object | None
+    is_again: bool = False
 
 
 class Outbox:
@@ -59,14 +60,13 @@ class Outbox:
         self._is_whole = True  # no step was dropped, not built, or left to the spool by a helper that died
         self._bug: BaseException | None = None  # not raised yet
         self._helper: HelperProcess | None = None
-        self._unconfirmed: dict[int, tuple[StepKey, bytes]] = {}  # sent, and not known to be in the spool
+        self._unconfirmed: dict[int, _Job] = {}  # sent, and not known to be in the spool
         self._report = Report(NOTHING_YET, has_logged_all=True)
         self._earlier: Counter[str] = Counter()  # of helpers that died
 
     def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex], run: object | None) -> None:
         """Take over a step; when that is not possible any more, write it to the spool here and now."""
-        self._raise_bug()
-        job = _Job(phase, step, build, run)
+        job = _Job(phase, step, lambda: name_step(build(), run), run)
         with self._lock:
             takes = not self._is_closed and self._waiting < self._order.settings.queue_size
             if takes:
@@ -74,7 +74,8 @@ class Outbox:
                 self._jobs.put(job)
                 self._start()
         if not takes:
-            self._only_spool(*name_step(job.build(), run))
+            self._only_spool(*job.name())
+        self._raise_bug()
 
     def counts(self) -> dict[str, int]:
         """Return what happened so far and what is left, by name."""
@@ -160,7 +161,7 @@ class Outbox:
             helper.send(Close(max(0.0, self._deadline - time.monotonic())))
 
     def _hand_over(self, job: _Job) -> None:
-        key, data = name_step(job.build(), job.run)
+        key, data = job.name()
         ticket = self._tickets.of(job.run)
         helper = self._helper_for(ticket)
         if helper is None:
@@ -168,20 +169,32 @@ class Outbox:
             return
         number = next(self._numbers)
         with self._lock:
-            self._unconfirmed[number] = key, data
+            self._unconfirmed[number] = _Job(job.phase, job.step, lambda: (key, data), job.run, job.is_again)
         helper.send(Step(number=number, key=key, data=data, run=ticket))
         with self._lock:
-            is_lost = self._helper is not helper and self._unconfirmed.pop(number, None) is not None
-        if is_lost:
-            self._only_spool(key, data)
+            missed = self._unconfirmed.pop(number, None) if self._helper is not helper else None
+        if missed is not None:  # it died before the step was among what it had
+            self._hand_over_again([missed])
+
+    def _hand_over_again(self, jobs: Iterable[_Job]) -> None:
+        """Give what a helper did not take to the next one, but no step to a third."""
+        for job in jobs:
+            with self._lock:
+                takes = not self._is_closed and not job.is_again
+                if takes:
+                    self._waiting += 1
+                    self._jobs.put(replace(job, is_again=True))
+            if not takes:
+                self._only_spool(*job.name())
 
     def _helper_for(self, ticket: RunTicket | None) -> HelperProcess | None:
         """Return a helper that can log to this run, or None where none can be started."""
         service = None if ticket is None else ticket.environment.get(SERVICE)
         with self._lock:
             helper = self._helper
-        if helper is not None and service and self._service and service != self._service:
-            helper.send(Close(0))  # what it is connected to is gone
+        is_cut_off = bool(service and self._service and service != self._service)  # what it is connected to is gone
+        if helper is not None and (is_cut_off or not helper.is_alive):
+            helper.send(Close(0))
             helper.end()
             helper = None
         if helper is None:
@@ -234,7 +247,6 @@ class Outbox:
             is_end = self._is_closed
         if has_died:
             logger.error("the process that logs to W&B is gone; the spool keeps the steps that it had not logged yet")
-        for key, data in left:
-            self._only_spool(key, data)
+        self._hand_over_again(left)
         if is_end:
             self._ended.set()

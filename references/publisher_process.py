@@ -2,7 +2,7 @@
 
 What is left here is to have a step's index built and to hand over its bytes, which one thread does. The helper does the
 rest: spool, receipts, manifest, W&B. A step is kept here until the helper has it in the spool. When the helper dies,
-such steps are spooled from here, and the next one begins another helper.
+such steps are given to another one; those in the spool wait there for `record-mirror link`.
 """
 
 from __future__ import annotations

@@ -96,6 +96,6 @@ class PatientPublisher(Publisher, Protocol):
         """Take over one step; as ``publish``, but for the index, which ``build`` returns.
 
         ``build`` is called once, on another thread, steps in the order of their calls. Whatever it raises is a bug of
-        ours: the next call of ``publish``, ``publish_later`` or ``close`` raises it.
+        ours: the next call of ``publish``, ``publish_later`` or ``close`` does its work, then raises it.
         """
         ...

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,8 +17,9 @@ from references.agenda import Patience
 from references.calls import THREAD_NAME
 from references.landing import IndexStore, Receipts
 from references.publisher import WandbPublisher
+from references.publisher_process import PublisherProcess
 from references.run_index import Phase, RecordLocation, Row, StepIndex
-from references.seams import PublishSettings
+from references.seams import Publisher, PublishSettings
 from references.spool import Spool
 
 if TYPE_CHECKING:
@@ -120,7 +123,7 @@ def publisher(
         made.close(0)
 
 
-def counts(made: WandbPublisher, *names: str) -> tuple[int, ...]:
+def counts(made: Publisher, *names: str) -> tuple[int, ...]:
     """Return some of the publisher's counts."""
     stats = made.stats()
     return tuple(stats[name] for name in names)
@@ -144,3 +147,31 @@ def publisher_threads() -> list[str]:
 def versions(server: WandbServer, run: str, phase: Phase = "train") -> list[Version]:
     """Return what W&B has of a run."""
     return server.state.versions_of(f"skycap-records-{phase}-{run}")
+
+
+def helpers(parent: int | None = None) -> list[int]:
+    """Return the helper processes that log to W&B for a process, by default for this one."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            command = status.with_name("cmdline").read_bytes()
+            owner = int(status.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+            if b"publisher_child" in command and owner == (parent or os.getpid()):
+                found.append(int(status.parent.name))
+    return found
+
+
+@contextmanager
+def publisher_process(
+    directory: Path,
+    *,
+    settings: PublishSettings = SETTINGS,
+    patience: Patience = PATIENCE,
+    mirror: Path | None = None,
+) -> Iterator[PublisherProcess]:
+    """Make a publisher with a helper process, which is gone in the end, whatever it is doing."""
+    made = PublisherProcess(settings, spool=Spool(directory), mirror=mirror, patience=patience)
+    try:
+        yield made
+    finally:
+        made.close(0)
