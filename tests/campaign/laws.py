@@ -116,7 +116,7 @@ def was_sent_needlessly(covered: Collection[str], sent: Collection[str]) -> Iter
         yield f"{name} was sent again"
 
 
-def no_litter(place: Place, directories: Collection[Path], scratch: Path, *, hard_ends: int) -> Iterator[str]:
+def no_litter(place: Place, scratch: Path, *, hard_ends: int) -> Iterator[str]:
     """No temporary file and no upload is left but what a kill prevented from being cleaned up."""
     left = [path for path in scratch.rglob("*") if path.is_file()]
     if left:
@@ -130,10 +130,6 @@ def no_litter(place: Place, directories: Collection[Path], scratch: Path, *, har
         answer: Any = place.server.client().list_multipart_uploads(Bucket=place.bucket, Prefix=place.prefix)
         if len(answer.get("Uploads", ())) > hard_ends:
             yield f"{len(answer['Uploads'])} uploads in parts are left after {hard_ends} hard ends"
-    for directory in directories:
-        for path in directory.iterdir():
-            if path.is_dir() and path.name != ".mirror":
-                yield f"{path} is in the record directory"
 
 
 def logs_are_clean(logs: Collection[Path]) -> Iterator[str]:

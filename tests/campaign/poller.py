@@ -9,7 +9,7 @@ from typing import Any
 from mirror.names import document_name
 from tests.mirror.places import DirectoryPlace, Place, S3Place
 
-PAUSE_S = 0.03
+PAUSE_S = 0.05
 
 
 class Poller:

@@ -1,0 +1,81 @@
+"""The laws, applied to a run that is over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from mirror.names import parse_name
+from references.spool import Spool
+from tests.campaign import laws, step_laws
+from tests.campaign.actors import Actor, Actors
+from tests.campaign.stage import Stage
+
+LEAVE_S = 30.0  # for what ends by itself once its parent is gone
+
+
+def judge(stage: Stage, actors: Actors, sent_needlessly: Iterator[str]) -> int:
+    """Note every breach on the stage; return how many records the run made."""
+    exclude = stage.scenario.options["exclude"]
+    objects = stage.place.objects()
+    wanted = laws.wanted_files(stage.record_dirs, exclude)
+    logs = sorted(stage.directory.glob("*.log"))
+    found: list[tuple[str, Iterator[str]]] = [
+        ("every finished record arrives", laws.everything_arrived(wanted, objects)),
+        ("receipts are true", laws.receipts_are_true(stage.place, objects, wanted, exclude)),
+        ("receipts are true", laws.receipts_beside_are_true(stage.record_dirs, objects)),
+        ("nothing is sent without need", sent_needlessly),
+        *((law, breaches) for actor in actors.of("trainer") for law, breaches in _of_steps(stage, actor, objects)),
+        ("no litter", laws.no_litter(stage.place, stage.scratch, hard_ends=actors.hard_ends)),
+        ("logs are clean", laws.logs_are_clean(logs)),
+        ("no process is left", _left_processes(stage, actors)),
+    ]
+    for law, breaches in found:
+        for breach in breaches:
+            stage.breach(law, breach)
+    for actor in actors.all:
+        for fact in actor.notes.read("violation"):
+            stage.breach(fact["law"], f"{actor.name}: {fact['detail']}")
+    return sum((parsed := parse_name(name)) is not None and parsed.kind is None for name in wanted)
+
+
+def _of_steps(stage: Stage, trainer: Actor, objects: Mapping[str, bytes]) -> Iterator[tuple[str, Iterator[str]]]:
+    ended, spool = step_laws.ended_steps(trainer.notes), Spool(stage.spool)
+    if len(ended) != trainer.plan.steps:
+        yield "a healthy trainer ends every step", iter([str(sorted(ended))])
+    if stage.wandb_run is None:
+        yield "every step is kept", step_laws.steps_are_spooled(ended, spool)
+        return
+    receipts = laws.receipts_of(objects)
+    in_wandb = step_laws.steps_are_in_wandb(ended, stage.ground.wandb, stage.wandb_run, receipts, spool)
+    yield "every step is in W&B once", in_wandb
+    yield "every step is in the mirror", step_laws.steps_are_in_the_mirror(ended, objects)
+
+
+def _left_processes(stage: Stage, actors: Actors) -> Iterator[str]:
+    sessions = {process.pid for process in actors.processes}
+    mark = f"TMPDIR={stage.scratch}".encode()
+    deadline = time.monotonic() + LEAVE_S
+    while (left := _of_sessions(sessions, mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid, name in left.items():
+        yield f"{name} ({pid}) is left"
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _of_sessions(sessions: set[int], mark: bytes) -> dict[int, str]:
+    """Return the processes of these sessions, zombies included, and those they started elsewhere, with their names."""
+    found: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                text = (entry / "stat").read_text(errors="replace")
+                name, fields = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
+                if int(fields[3]) in sessions or mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found[int(entry.name)] = f"{name} {fields[0]}"
+    return found
