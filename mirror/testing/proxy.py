@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _KEPT_REQUESTS: Final = 200_000
+_ACCEPTING_TURNS: Final = 5  # of the loop, from a connection's arrival to its being served; a few to spare
 _CONTROL_TIMEOUT_S: Final = 10.0
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)  # SO_LINGER with no time to linger: close sends RST
 
@@ -146,6 +147,10 @@ class FaultProxy:
 
     async def _close_port(self) -> None:
         if self._server is not None:
+            for listening in self._server.sockets:  # accept no more, and let what was accepted reach ``_serve`` first:
+                asyncio.get_running_loop().remove_reader(listening.fileno())
+            for _ in range(_ACCEPTING_TURNS):  # asyncio leaves open what is between the two when a server is closed
+                await asyncio.sleep(0)
             self._server.close()
             self._server = None
         for writer in list(self._clients):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,11 +30,14 @@ def gcs_place(fake_gcs: FakeGcs) -> GcsPlace:
     return GcsPlace(fake_gcs, shared_bucket(fake_gcs, versioned=False), f"mirror/of/{uuid.uuid4().hex}")
 
 
-@pytest.fixture(params=["directory", "s3", "gcs"])
+@pytest.fixture(params=["directory", "s3", "s3_fsspec", "gcs"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Each of the three kinds of store that are first class."""
+    """Each of the three kinds of store that are first class, S3 by each of its drivers."""
     if request.param == "directory":
         return DirectoryPlace(tmp_path / "mirror" / "of" / "run-7")
+    if request.param == "s3_fsspec":
+        s3_place: S3Place = request.getfixturevalue("s3_place")
+        return replace(s3_place, driver="fsspec")
     found: Place = request.getfixturevalue(f"{request.param}_place")
     return found
 

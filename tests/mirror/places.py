@@ -25,6 +25,10 @@ class Place(Protocol):
     def url(self) -> str:
         """The mirror's URL."""
 
+    @property
+    def driver(self) -> str:
+        """What a mirror's option ``driver`` is to be."""
+
     def options(self, *, via: str | None = None) -> dict[str, Any]:
         """Return the storage options, through a proxy's URL when given."""
 
@@ -40,6 +44,7 @@ class DirectoryPlace:
     """A directory, which need not be there yet."""
 
     path: Path
+    driver: str = "auto"
 
     @property
     def url(self) -> str:
@@ -68,6 +73,7 @@ class S3Place:
     bucket: str
     prefix: str = "run-7"
     identity: Identity = field(default=ADMIN)
+    driver: str = "auto"
 
     @property
     def url(self) -> str:
@@ -116,6 +122,7 @@ class GcsPlace:
     server: FakeGcs
     bucket: str
     prefix: str = "run-7"
+    driver: str = "auto"
 
     @property
     def url(self) -> str:
@@ -169,6 +176,7 @@ def _below(prefix: str) -> str:
 def mirror_to(place: Place, *, via: str | None = None, **options: Any) -> RecordMirror:  # noqa: ANN401 - mirror options
     """Make a mirror that gives up and backs off quickly, unless ``options`` say otherwise."""
     settings: MirrorOptions = {"workers": 16, "backoff_s": 0.05, "timeout_s": 20, "fsync": False, "rescan_s": 0.2}
+    settings["driver"] = place.driver
     return RecordMirror(place.url, **{**settings, **options, "storage_options": place.options(via=via)})
 
 

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,7 @@ def test_what_passes_is_outlasted(
     assert {count for path, count in acknowledged.items() if "_receipts/" not in path} == {1}
 
 
-@pytest.mark.parametrize("kind", ["s3", "gcs"])
+@pytest.mark.parametrize("kind", ["s3-obstore", "s3-fsspec", "gcs-fsspec"])
 def test_an_outage_makes_records_late_and_loses_none(
     request: pytest.FixtureRequest, kind: str, records: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -322,7 +323,9 @@ def test_expired_credentials_are_read_again(
     write_credentials(WRITER)
     with FaultProxy(s3_place.server.url, check_request=expire) as proxy:
         options = {key: value for key, value in s3_place.options(via=proxy.url).items() if key not in {"key", "secret"}}
-        with RecordMirror(s3_place.url, storage_options=options, workers=8, backoff_s=0.05, rescan_s=0.2) as mirror:
+        with RecordMirror(
+            s3_place.url, storage_options=options, driver=s3_place.driver, workers=8, backoff_s=0.05, rescan_s=0.2
+        ) as mirror:
             mirror.scan(records)
             assert mirror.flush(FLUSH_S)
             stats = numbers(mirror)
@@ -343,7 +346,7 @@ def test_no_secret_is_told(
         Fault(action=Answer(s3_error(500, "InternalError", message=echo)), times=10),
     )
     caplog.set_level(logging.DEBUG, logger="mirror")
-    mirror = RecordMirror(s3_place.url, storage_options=options, backoff_s=0.01, rescan_s=0.2)
+    mirror = RecordMirror(s3_place.url, storage_options=options, driver=s3_place.driver, backoff_s=0.01, rescan_s=0.2)
     mirror.start()
     mirror.scan(records)
     wait_until(lambda: numbers(mirror)["breaker"] == "refused")
@@ -360,10 +363,16 @@ def test_no_secret_is_told(
             assert secret not in text
 
 
+@pytest.fixture(params=["obstore", "fsspec"])
+def s3_place(request: pytest.FixtureRequest, s3_place: S3Place) -> S3Place:
+    """A deep new prefix on the S3 server, by each of its drivers."""
+    return replace(s3_place, driver=request.param)
+
+
 def place_behind_proxy(request: pytest.FixtureRequest, kind: str) -> tuple[Place, FaultProxy]:
-    proxy: FaultProxy = request.getfixturevalue(f"{kind}_proxy")
-    if kind == "s3":
-        s3: S3Place = request.getfixturevalue("s3_place")
-        return s3, proxy
-    server = request.getfixturevalue("fake_gcs")
-    return GcsPlace(server, shared_bucket(server, versioned=False), f"faults/{uuid.uuid4().hex}"), proxy
+    store, _, driver = kind.partition("-")
+    proxy: FaultProxy = request.getfixturevalue(f"{store}_proxy")
+    server = request.getfixturevalue("seaweed" if store == "s3" else "fake_gcs")
+    kind_of_place = S3Place if store == "s3" else GcsPlace
+    bucket = shared_bucket(server, versioned=False)
+    return kind_of_place(server, bucket, f"faults/{uuid.uuid4().hex}", driver=driver), proxy
