@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from mirror.store import ObjectInfo, Store
@@ -42,7 +42,7 @@ def ranges_between(bounds: Sequence[str]) -> list[KeyRange]:
 
 async def list_ranges(
     store: Store, ranges: Sequence[KeyRange]
-) -> AsyncIterator[tuple[KeyRange, list[ObjectInfo] | None]]:
+) -> AsyncGenerator[tuple[KeyRange, list[ObjectInfo] | None], None]:
     """Yield every page with its range, ascending within a range; None ends a range.
 
     Raises:
