@@ -2,9 +2,14 @@
 
 ``python -m benchmarks.step_end`` from the repository's root. The real callback and publisher log through W&B's real
 client to the test suite's stand-in server, which works, hangs or is down; the references come from receipts in a
-mirror. Printed are the median and the 99th percentile of ``on_step_end`` on the calling thread, how much of that is CPU
-time of this thread, the generator's ``RecordLog.add``, and how long after the step's end W&B is asked to create the
-version. Each weather has a process of its own.
+mirror, written just before each step ends. While W&B works, a step begins when W&B has committed the one before; in
+every other row right after the one before, so that in the row "busy" the helper process is at work on earlier steps.
+
+Printed are the median and the 99th percentile of ``on_step_end`` on the calling thread, how much of that is CPU time of
+this thread, and the generator's ``RecordLog.add``. Then, counted from the beginning of ``on_step_end``: when the whole
+version (``step.json`` and 40,000 references, made from receipts that were read) is handed to W&B's client, and when W&B
+itself is asked to create it; and the CPU time of the helper process for each step, W&B's client's part included. Each
+row has a process of its own, in which the stand-in server works too.
 """
 
 from __future__ import annotations
@@ -12,17 +17,18 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import logging
 import os
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +39,7 @@ from mirror.names import KNOWN_KINDS, document_name, sidecar_name
 from mirror.receipt import FileReceipt, Receipt, encode_line
 from mirror.segments import SEGMENT_RECEIPTS, segment_key
 from references import RecordLog, RecordsConfig, SkycapRecordIndex, WandbConfig, make_record_index
-from references.calls import THREAD_NAME
+from tests.references.publishing import helpers, wait_until
 from tests.references.wandb_standin.faults import Hang
 from tests.references.wandb_standin.server import WandbServer
 
@@ -41,7 +47,7 @@ KINDS = sorted(KNOWN_KINDS)
 SAMPLES_PER_TASK = 8
 RETRIED = 0.02  # share of the samples that had to be tried twice
 TOKENS = 1024  # of a row's loss mask
-WEATHERS = ("works", "hangs", "down")
+WEATHERS = ("works", "busy", "hangs", "down")
 DOOR = "CreateArtifact"
 DOOR_TIMEOUT_S = 120.0
 MILLI, MICRO = 1e3, 1e6
@@ -62,7 +68,9 @@ class Taken:
     step_end: list[float] = field(default_factory=list)
     step_end_cpu: list[float] = field(default_factory=list)
     add: list[float] = field(default_factory=list)
+    ready: list[float] = field(default_factory=list)
     door: list[float] = field(default_factory=list)
+    helper_cpu: list[float] = field(default_factory=list)
 
 
 class Training:
@@ -117,6 +125,31 @@ class Training:
         return began
 
 
+class Ready(logging.Handler):
+    """Notes when a version is handed to W&B's client; the helper process says so."""
+
+    def __init__(self) -> None:
+        """Have heard nothing."""
+        super().__init__()
+        self.at: list[float] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hear one line."""
+        if "goes to W&B's client" in record.getMessage():
+            self.at.append(time.perf_counter())
+
+
+def helper_cpu_s() -> float:
+    """Return the CPU time of the helper process so far."""
+    times = [Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split() for pid in helpers()]
+    return sum(int(fields[11]) + int(fields[12]) for fields in times) / os.sysconf("SC_CLK_TCK")
+
+
+def has_logged(callback: SkycapRecordIndex, steps: int) -> bool:
+    """Say whether that many steps are in W&B."""
+    return callback.stats()["logged"] >= steps
+
+
 def record_id(step: int, number: int) -> str:
     """Return the id of a step's n-th record."""
     return f"tr_{step:03d}{number:05d}"
@@ -162,9 +195,6 @@ def wandb_run(scratch: Path) -> Iterator[tuple[WandbServer, Any]]:
         yield server, run
     finally:
         server.recover()
-        for thread in threading.enumerate():
-            if thread.name.startswith(THREAD_NAME):
-                thread.join()  # its call of W&B does not hang any more
         run.finish()
         server.stop()
 
@@ -181,6 +211,10 @@ def measure(weather: str, steps: int, trajectories: int) -> Taken:
             wandb=WandbConfig(spool=str(scratch / "spool"), shutdown_timeout=1),
         )
         log = RecordLog()
+        ready = Ready()
+        logger = logging.getLogger("references")
+        logger.addHandler(ready)
+        logger.setLevel(logging.DEBUG)
         callback = make_record_index(config, log)
         with wandb_run(scratch / "wandb") as (server, run):
             if weather == "hangs":
@@ -189,9 +223,13 @@ def measure(weather: str, steps: int, trajectories: int) -> Taken:
                 server.down()
             for step in range(1, steps + 1):
                 write_receipts(training.mirror, step, trajectories)
+                cpu_before = helper_cpu_s()
                 began = training.run_step(step, log, callback, run, taken)
                 if weather == "works" and server.wait_for(DOOR, step, timeout_s=DOOR_TIMEOUT_S):
                     taken.door.append(time.perf_counter() - began)
+                    taken.ready.append(ready.at[-1] - began)
+                    wait_until(partial(has_logged, callback, step))
+                    taken.helper_cpu.append(helper_cpu_s() - cpu_before)
             callback.close()
     return taken
 
@@ -212,7 +250,8 @@ def main() -> None:
         print(json.dumps(asdict(measure(arguments.only, arguments.steps, arguments.trajectories))))
         return
     print(f"{arguments.trajectories} trajectories with records of {len(KINDS) + 1} files, {arguments.steps} steps each")
-    print(f"{'W&B':8} {'on_step_end median':>19} {'p99':>9} {'CPU':>9} {'add, each':>11} {'W&B asked after':>16}")
+    titles = f"{'W&B':8} {'on_step_end median':>19} {'p99':>9} {'CPU':>9} {'add, each':>11}"
+    print(titles, f"{'ready':>8} {'W&B asked':>10} {'helper CPU':>11}")
     for weather in WEATHERS:
         command = [sys.executable, "-m", "benchmarks.step_end", *sys.argv[1:], "--only", weather]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603 - our own module
@@ -224,8 +263,9 @@ def main() -> None:
             f"{percentile(ends, 0.99) * MILLI:6.1f} ms",
             f"{statistics.median(taken.step_end_cpu) * MILLI:6.1f} ms",
             f"{statistics.median(taken.add) * MICRO:8.1f} us",
-            f"{statistics.median(taken.door[1:]):14.2f} s" if taken.door[1:] else f"{'-':>16}",
         ]
+        for width, values in ((6, taken.ready), (8, taken.door), (9, taken.helper_cpu)):
+            columns.append(f"{statistics.median(values[1:]):{width}.2f} s" if values[1:] else f"{'-':>{width + 2}}")
         print(" ".join(columns), flush=True)
 
 

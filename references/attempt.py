@@ -97,6 +97,7 @@ def _attempt(job: Job, receipts: Receipts | None) -> Result:
     artifact = _build(job, index, landing, readable=readable)
     if time.monotonic() >= deadline:  # whoever waited has stopped, and may be logging it elsewhere by now
         raise TimeoutError("the time was over before W&B's client was given it")
+    logger.debug("%s step %d goes to W&B's client, %d references", index.phase, index.step, len(landing.references))
     hand_over(job.run, artifact, artifact_name.aliases(index))
     if logged_to is Mode.OFFLINE:
         return Result(outcome=Outcome.OFFLINE, num_pending=len(landing.pending))

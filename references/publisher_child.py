@@ -20,7 +20,7 @@ from references.remote_run import RemoteRun, use
 
 PARENT_CHECK_S = 1.0  # between two looks at whether the training process is there
 ANSWER_S = 10.0  # what it may take to say whether a run was finished
-_NEW_OBJECTS = 500_000  # between two collections of garbage: an artifact's entries are many, and none of them is any
+_NEW_OBJECTS = 2_000_000  # between two collections of garbage: an artifact's entries are many, and none of them is any
 
 
 class Helper:
@@ -110,6 +110,7 @@ class _Forwarding(logging.Handler):
 
 def main(descriptor: int, parent: int) -> None:
     """Be the helper of the process ``parent``, which listens at the other end of this socket."""
+    gc.freeze()  # what was imported
     gc.set_threshold(_NEW_OBJECTS, 10, 10)
     with contextlib.suppress(EOFError):  # it is gone before it has said anything
         Helper(Connection(descriptor)).work(parent)

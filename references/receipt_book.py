@@ -5,7 +5,7 @@ They are kept some hundred to a piece: a table of single receipts takes several 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from mirror.private_index import PrivateIndex
 from mirror.receipt import Receipt, newest
 
+MAX_AT_HAND = 50_000
 _TOGETHER = 500  # receipts to a piece, and ids to a statement: SQLite takes 999 parameters everywhere
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[Receipt, ...])
@@ -28,10 +29,12 @@ class ReceiptBook:
             "CREATE TABLE receipt (id TEXT PRIMARY KEY, at REAL, piece INTEGER) WITHOUT ROWID",
         )
         self._pieces = 0
+        self._at_hand: dict[str, Receipt] = {}  # what the last read brought, which is what is asked for next
 
     async def read(self, receipts: AsyncIterator[Receipt]) -> None:
         """Take receipts in any order as they arrive; what has arrived is kept, whatever comes of the rest."""
         arrived: list[Receipt] = []
+        self._at_hand = {}
         try:
             async for receipt in receipts:
                 arrived.append(receipt)
@@ -43,12 +46,12 @@ class ReceiptBook:
 
     def find(self, record_ids: Collection[str]) -> dict[str, Receipt]:
         """Return the newest receipt of each of these records that has one."""
+        found = {record_id: self._at_hand[record_id] for record_id in record_ids if record_id in self._at_hand}
         places: dict[int, set[str]] = {}
-        for some in _some(record_ids):
+        for some in _some(record_id for record_id in record_ids if record_id not in found):
             rows = self._index.execute(f"SELECT id, piece FROM receipt WHERE id IN ({_marks(some)})", some)  # noqa: S608 - question marks only
             for record_id, piece in rows:
                 places.setdefault(piece, set()).add(record_id)
-        found: dict[str, Receipt] = {}
         for piece, ids in places.items():
             ((data,),) = self._index.execute("SELECT receipts FROM piece WHERE number = ?", (piece,))
             found |= {receipt.id: receipt for receipt in _decoder.decode(data) if receipt.id in ids}
@@ -61,6 +64,11 @@ class ReceiptBook:
         newer = [receipt for receipt in best.values() if receipt.at > known.get(receipt.id, float("-inf"))]
         if not newer:
             return
+        if len(self._at_hand) < MAX_AT_HAND:
+            self._at_hand |= {receipt.id: receipt for receipt in newer}
+        else:  # as at the first look at a run that is old
+            for receipt in newer:
+                self._at_hand.pop(receipt.id, None)
         self._pieces += 1
         self._index.execute("BEGIN")
         self._index.execute("INSERT INTO piece VALUES (?, ?)", (self._pieces, _encoder.encode(newer)))
@@ -70,7 +78,7 @@ class ReceiptBook:
         self._index.execute("COMMIT")
 
 
-def _some(ids: Collection[str]) -> Iterator[list[str]]:
+def _some(ids: Iterable[str]) -> Iterator[list[str]]:
     left = iter(ids)
     while some := list(islice(left, _TOGETHER)):
         yield some

@@ -7,6 +7,7 @@ Cloud Storage, the MD5 of a local file. All three are in the receipt, so that no
 from __future__ import annotations
 
 import os
+import re
 from base64 import b64encode
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from mirror.location import Location
 from mirror.receipt import FileReceipt
 
 FOLDER = "records"
+_PLAIN = re.compile(r"[A-Za-z0-9_.\-]+", re.ASCII)  # nearly all names, and never quoted
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -55,11 +57,15 @@ def _local_reference(file: FileReceipt, mirror: Location) -> Reference | None:
         return None
     return Reference(
         path=f"{FOLDER}/{file.name}",
-        uri=_folder_uri(mirror.root) + quote_from_bytes(os.fsencode(file.name)),
+        uri=_folder_uri(mirror.root) + (file.name if _PLAIN.fullmatch(file.name) else _quoted(file.name)),
         digest=b64encode(bytes.fromhex(file.md5)).decode(),
         size_bytes=file.size,
         extra={"xxh3_128": file.xxh3_128},
     )
+
+
+def _quoted(name: str) -> str:
+    return quote_from_bytes(os.fsencode(name))
 
 
 @lru_cache(maxsize=16)
