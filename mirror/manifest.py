@@ -72,9 +72,13 @@ class Manifest:
 
     def every(self, files: int, *, first: int = 0) -> list[str]:
         """Return the name of every so manieth file, from the ``first`` one on, ascending as ``files`` does."""
-        numbered = "SELECT name, row_number() OVER (ORDER BY name) AS number FROM file"
-        rows = self._index.execute(f"SELECT name FROM ({numbered}) WHERE number % ? = ?", (files, first % files))  # noqa: S608 - a constant
-        return [row[0] for row in rows]
+        names: list[str] = []
+        steps = first or files
+        query = "SELECT name FROM file WHERE name > ? ORDER BY name LIMIT 1 OFFSET ?"
+        while rows := self._index.execute(query, (names[-1] if names else "", steps - 1)):
+            names.append(rows[0][0])
+            steps = files
+        return names
 
     def records(self) -> Iterator[Receipt]:
         """Yield the newest receipt of every record, in the order of ids."""

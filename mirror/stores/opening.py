@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 
 import fsspec
@@ -19,6 +20,7 @@ from mirror.stores.local import LocalStore
 from mirror.stores.obstore_s3 import ObstoreS3Store
 from mirror.stores.s3 import S3Store
 
+_MODULES = {"s3": "s3fs", "gs": "gcsfs"}
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure", "adl": "azure"}
 
 
@@ -33,6 +35,9 @@ def check_protocol(location: Location) -> None:
     """
     if location.protocol == "file":
         return
+    module = _MODULES.get(location.protocol)
+    if module is not None and importlib.util.find_spec(module) is not None:
+        return  # importing it takes half a second: that is left to who makes a request, if anybody does
     try:
         fsspec.get_filesystem_class(location.protocol)
     except ImportError as error:

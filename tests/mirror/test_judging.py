@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -27,13 +26,13 @@ def kind_of(verdict: Finding | Standing) -> FindingKind | Standing:
     ("found", "digest", "verdict"),
     [
         (None, None, FindingKind.MISSING),
-        (replace(FOUND, size_bytes=9), None, FindingKind.WRONG_SIZE),
-        (replace(FOUND, size_bytes=9), HASH, FindingKind.WRONG_SIZE),
+        (FOUND._replace(size_bytes=9), None, FindingKind.WRONG_SIZE),
+        (FOUND._replace(size_bytes=9), HASH, FindingKind.WRONG_SIZE),
         (FOUND, None, Standing.PRESENT),
         (FOUND, HASH, Standing.INTACT),
         (FOUND, OTHER_HASH, FindingKind.CHANGED),
-        (replace(FOUND, etag="etag-2"), None, FindingKind.CHANGED),
-        (replace(FOUND, etag=None), None, Standing.PRESENT),
+        (FOUND._replace(etag="etag-2"), None, FindingKind.CHANGED),
+        (FOUND._replace(etag=None), None, Standing.PRESENT),
     ],
 )
 def test_verdicts(found: ObjectInfo | None, digest: str | None, verdict: FindingKind | Standing) -> None:
@@ -43,14 +42,14 @@ def test_verdicts(found: ObjectInfo | None, digest: str | None, verdict: Finding
 
 def test_an_object_with_the_right_bytes_and_another_identity_is_changed() -> None:
     """Somebody replaced it: references that carry the receipt's identity no longer resolve."""
-    assert kind_of(judge(EXPECTED, replace(FOUND, etag="etag-2"), HASH)) is FindingKind.CHANGED
+    assert kind_of(judge(EXPECTED, FOUND._replace(etag="etag-2"), HASH)) is FindingKind.CHANGED
 
 
 def test_a_version_decides_alone() -> None:
     """A GCS etag changes with an object's metadata, its generation only with its bytes."""
     expected = EXPECTED._replace(version_id="1")
-    assert judge(expected, replace(FOUND, version_id="1", etag="moved")) is Standing.PRESENT
-    assert kind_of(judge(expected, replace(FOUND, version_id="2"))) is FindingKind.CHANGED
+    assert judge(expected, FOUND._replace(version_id="1", etag="moved")) is Standing.PRESENT
+    assert kind_of(judge(expected, FOUND._replace(version_id="2"))) is FindingKind.CHANGED
 
 
 facts = st.one_of(
