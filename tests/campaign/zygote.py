@@ -96,7 +96,7 @@ def _live(order: dict[str, Any]) -> None:
     module, _, function = order["target"].partition(":")
     code = 0
     try:
-        code = getattr(sys.modules[module], function)(order["job"]) or 0
+        code = getattr(importlib.import_module(module), function)(order["job"]) or 0
     except KeyboardInterrupt:
         code = 130
     except SystemExit as leaving:
