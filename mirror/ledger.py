@@ -79,9 +79,10 @@ class Ledger:
             line = self._index.find(record_id)
         if line is None:
             return None
-        if line.journal is None or line.start is None:
-            return decode_line(line.text or b"")
-        receipt = _read_line(list(self._numbers)[line.journal], line.start)
+        if line.text is not None:
+            receipt: Receipt | None = decode_line(line.text)
+        else:
+            receipt = _read_line(list(self._numbers)[line.journal or 0], line.start or 0)
         return receipt if receipt is not None and receipt.id == record_id else None
 
     def covered(self, documents: Mapping[str, FileState], exclude: Collection[str]) -> dict[str, int]:

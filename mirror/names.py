@@ -13,9 +13,11 @@ from mirror.errors import BadNameError
 
 DOCUMENT_SUFFIX = ".json.zst"
 SUFFIX = ".zst"
+DOCUMENT_KIND = "json"  # what stands in a document's name for a sidecar's kind
 KNOWN_KINDS = frozenset({"tokens", "experts", "sampling_mask"})
 MAX_NAME_BYTES = 255  # what a directory entry may have
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_ORDINARY = re.compile(rf"[\w-][\w.-]{{0,{MAX_NAME_BYTES - 1}}}", re.ASCII)  # nearly all names, and surely fine
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,18 @@ def parse_name(name: str) -> RecordFile | None:
     record_id, _, kind = name[: -len(SUFFIX)].rpartition(".")
     if not record_id or not kind:
         return None
-    return RecordFile(record_id, None if kind == "json" else kind)
+    return RecordFile(record_id, None if kind == DOCUMENT_KIND else kind)
+
+
+def kind_in(name: str, record_id: str) -> str | None:
+    """Return which kind of file of a record has this name, ``DOCUMENT_KIND`` for the document; None: none of it.
+
+    Like ``parse_name``, for where the record is known: a restart asks this of every file in every receipt.
+    """
+    if not name.endswith(SUFFIX):
+        return None
+    stem, _, kind = name[: -len(SUFFIX)].rpartition(".")
+    return kind if kind and stem and stem == record_id else None
 
 
 def check_name(name: str) -> str:
@@ -57,7 +70,7 @@ def check_name(name: str) -> str:
     Raises:
         BadNameError: it is empty, hidden, too long, not text, or has a separator or a control character.
     """
-    problem = _problem(name)
+    problem = None if _ORDINARY.fullmatch(name) else _problem(name)
     if problem:
         raise BadNameError(f"the file name {name!r} is refused: {problem}; rename the file")
     return name

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from mirror.errors import BadNameError, ReceiptError
-from mirror.names import check_name, document_name, parse_name
+from mirror.names import DOCUMENT_KIND, check_name, document_name, kind_in
 
 VERSION = 1
 MAX_LINE_BYTES = 1 << 20
@@ -55,7 +55,10 @@ class Receipt:
 
     def file(self, name: str) -> FileReceipt | None:
         """Return the receipt of one of the record's files, or None."""
-        return next((file for file in self.files if file.name == name), None)
+        for file in self.files:
+            if file.name == name:
+                return file
+        return None
 
 
 _encoder = msgspec.json.Encoder()
@@ -135,15 +138,15 @@ def _check(receipt: Receipt) -> None:
     documents = 0
     for file in receipt.files:
         try:
-            parsed = parse_name(check_name(file.name))
+            kind = kind_in(check_name(file.name), receipt.id)
         except BadNameError as error:
             raise ReceiptError(f"a receipt lists a refused name: {error}") from None
-        if parsed is None or parsed.record_id != receipt.id:
+        if kind is None:
             raise ReceiptError(f"a receipt of {receipt.id!r} lists {file.name!r}, which is not a file of that record")
         if not 0 <= file.size <= MAX_FILE_BYTES or not _HEX_128.fullmatch(file.xxh3_128):
             raise ReceiptError(f"a receipt has no valid size and hash for {file.name!r}")
         if file.md5 is not None and not _HEX_128.fullmatch(file.md5):
             raise ReceiptError(f"a receipt has no valid md5 for {file.name!r}")
-        documents += parsed.kind is None
+        documents += kind == DOCUMENT_KIND
     if documents != 1 or len({file.name for file in receipt.files}) != len(receipt.files):
         raise ReceiptError(f"a receipt of {receipt.id!r} does not list one document and each file once")

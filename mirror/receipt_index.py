@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from mirror.names import DOCUMENT_SUFFIX
+from xxhash import xxh3_64_intdigest
+
+from mirror.names import document_name
 from mirror.private_index import PrivateIndex
 from mirror.receipt import Receipt
 from mirror.record import FileState
 
 _BATCH = 500  # ids a statement; SQLite takes 999 parameters everywhere
 
-Row = tuple[bytes, float, str | None, str, int, int | None, int | None, bytes | None]
+CACHE = "PRAGMA cache_size=-16384"  # KiB, of some 200,000 receipts
+_SIGN = 1 << 63
+
+Row = tuple[int, float, str | None, str, int, int | None, int | None, bytes | None]
 
 
 class Line(NamedTuple):  # a dataclass costs several times as much to make, for each receipt
@@ -27,13 +32,18 @@ class Line(NamedTuple):  # a dataclass costs several times as much to make, for 
 
 
 class ReceiptIndex:
-    """The newest receipt of each record. Calls must not overlap."""
+    """The newest receipt of each record. Calls must not overlap.
+
+    Records are told apart by 64 bits of hash: of two that share them only the newer is known, and the other is copied
+    again. What is covered is decided by the very state of the document.
+    """
 
     def __init__(self) -> None:
         """Know nothing yet."""
         self._index = PrivateIndex(
-            "CREATE TABLE receipt (id BLOB PRIMARY KEY, at REAL, state TEXT, excluded TEXT, files INTEGER, "
-            "journal INTEGER, start INTEGER, line BLOB) WITHOUT ROWID",
+            CACHE,
+            "CREATE TABLE receipt (id INTEGER PRIMARY KEY, at REAL, state TEXT, excluded TEXT, files INTEGER, "
+            "journal INTEGER, start INTEGER, line BLOB)",
             "BEGIN",  # never committed: it goes with the process, and each insert is the cheaper
         )
 
@@ -47,7 +57,7 @@ class ReceiptIndex:
         )
 
     def find(self, record_id: str) -> Line | None:
-        """Say where the line of a record's receipt is."""
+        """Say where the line of a record's receipt should be; it may turn out to be another's."""
         rows = self._index.execute("SELECT journal, start, line FROM receipt WHERE id = ?", (_key(record_id),))
         return Line(*rows[0]) if rows else None
 
@@ -59,14 +69,16 @@ class ReceiptIndex:
         """
         ids = {_key(record_id): record_id for record_id in documents}
         keys = list(ids)
-        may_be_left_out = {"", *exclude}
+        may_be_left_out = set(exclude)
         found: dict[str, int] = {}
         for start in range(0, len(keys), _BATCH):
             batch = keys[start : start + _BATCH]
             query = f"SELECT id, state, excluded, files FROM receipt WHERE id IN ({','.join('?' * len(batch))})"  # noqa: S608 - question marks only
             for key, state, excluded, files in self._index.execute(query, batch):
                 record_id = ids[key]
-                if state == _state_of(documents[record_id]) and may_be_left_out.issuperset(excluded.split("/")):
+                if state == _state_of(documents[record_id]) and (
+                    not excluded or may_be_left_out.issuperset(excluded.split("/"))
+                ):
                     found[record_id] = files
         return found
 
@@ -81,14 +93,15 @@ class ReceiptIndex:
 
 def row_of(receipt: Receipt, line: Line) -> Row:
     """Describe a receipt, and where its line is."""
-    document = receipt.file(receipt.id + DOCUMENT_SUFFIX)
+    document = receipt.file(document_name(receipt.id))
     state = None if document is None else f"{document.size}:{document.ctime_ns}:{document.inode}"
     excluded = "/".join(receipt.excluded)
-    return _key(receipt.id), receipt.at, state, excluded, len(receipt.files), line.journal, line.start, line.text
+    return _key(receipt.id), receipt.at, state, excluded, len(receipt.files), *line
 
 
-def _key(record_id: str) -> bytes:
-    return record_id.encode(errors="surrogatepass")  # a name on disk need not be valid UTF-8
+def _key(record_id: str) -> int:
+    # A name on disk need not be valid UTF-8; SQLite's integers have a sign.
+    return xxh3_64_intdigest(record_id.encode(errors="surrogatepass")) - _SIGN
 
 
 def _state_of(state: FileState) -> str:

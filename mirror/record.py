@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from mirror.errors import RecordGoneError
 from mirror.names import DOCUMENT_SUFFIX, SUFFIX, document_name, parse_name, sidecar_name
 
 
-@dataclass(frozen=True, slots=True)
-class FileState:
+class FileState(NamedTuple):  # a dataclass costs several times as much to make, for each file of a directory
     """One file as it is now; two equal states are the same bytes.
 
     A file that is renamed over another gets another inode, one that is written in place another change time.
@@ -96,8 +96,7 @@ def is_larger_than(directory: Path, entries: int) -> bool:
         return next(islice(found, entries, None), None) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):  # likewise
     """A directory entry that is part of a record."""
 
     record_id: str
@@ -119,14 +118,15 @@ def iter_entries(directory: Path, *, but: Collection[str] = ()) -> Iterator[Entr
     with os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
-            if name.endswith(passed_over):
-                continue
-            parsed = parse_name(name)
-            if parsed is None:
+            if name.endswith(DOCUMENT_SUFFIX) and len(name) > len(DOCUMENT_SUFFIX) and name[0] != ".":
+                record_id, kind = name[: -len(DOCUMENT_SUFFIX)], None
+            elif not name.endswith(passed_over) and (parsed := parse_name(name)) is not None:
+                record_id, kind = parsed.record_id, parsed.kind
+            else:
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue  # deleted while we looked
             if stat.S_ISREG(status.st_mode):
-                yield Entry(parsed.record_id, parsed.kind, FileState.of(name, status))
+                yield Entry(record_id, kind, FileState.of(name, status))

@@ -30,6 +30,15 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not {"asyncio", "fsspec", "s3fs", "gcsfs", "msgspec", "sqlite3", "rich"} & set(loaded)
 
 
+@pytest.mark.parametrize("url", ["s3://bucket/run", "gs://bucket/run"])
+def test_making_a_mirror_loads_no_client_library(url: str) -> None:
+    """Who has nothing to ask a store, such as a trainer or a restart that finds all done, pays for no client."""
+    code = f"import json, sys, mirror; mirror.RecordMirror({url!r}); print(json.dumps(sorted(sys.modules)))"
+    loaded = in_a_fresh_interpreter(code)
+    assert isinstance(loaded, list)
+    assert not {"aiohttp", "botocore", "gcsfs", "obstore", "s3fs"} & set(loaded)
+
+
 def test_a_function_keeps_its_name_beside_a_module_of_that_name() -> None:
     """``mirror.verify`` is the function, whether or not the module ``mirror.verify`` was imported before."""
     code = (

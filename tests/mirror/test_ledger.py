@@ -41,7 +41,8 @@ def reopened(records: Path, writer: str = "later") -> Ledger:
 
 
 def uncovered(ledger: Ledger, records: Path, *ids: str, exclude: tuple[str, ...] = ()) -> list[str]:
-    return ledger.uncovered([(i, state_of(records / f"{i}.json.zst")) for i in ids], exclude)
+    covered = ledger.covered({i: state_of(records / f"{i}.json.zst") for i in ids}, exclude)
+    return [i for i in ids if i not in covered]
 
 
 @contextmanager
@@ -86,9 +87,10 @@ def test_many_documents_are_judged_in_one_go(tmp_path: Path) -> None:
     """The number of documents of one look is not bounded by what a statement takes."""
     state = state_of(Path(__file__))
     ledger = Ledger(tmp_path, PLACE, "w")
-    asked = [(f"tr_{number}", state) for number in range(3_000)]
-    assert len(ledger.uncovered(asked, ())) == 3_000
-    assert ledger.count_files([record_id for record_id, _ in asked]) == 0
+    write_files(tmp_path, "tr_7")
+    ledger.append(receipt_of(tmp_path, "tr_7"))
+    asked = {f"tr_{number}": state for number in range(3_000)} | {"tr_7": state_of(tmp_path / "tr_7.json.zst")}
+    assert ledger.covered(asked, ()) == {"tr_7": 1}
 
 
 def test_files_in_the_mirror_are_counted(tmp_path: Path) -> None:
@@ -98,7 +100,8 @@ def test_files_in_the_mirror_are_counted(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path, PLACE, "w")
     ledger.append(receipt_of(tmp_path, "tr_a", "tokens", "experts"))
     ledger.append(receipt_of(tmp_path, "tr_b"))
-    assert ledger.count_files(["tr_a", "tr_b", "tr_c"]) == 4
+    documents = {i: state_of(tmp_path / f"{i}.json.zst") for i in ("tr_a", "tr_b")}
+    assert ledger.covered(documents, ()) == {"tr_a": 3, "tr_b": 1}
 
 
 def test_the_newest_receipt_wins_whatever_the_order(tmp_path: Path) -> None:
@@ -245,6 +248,32 @@ def test_a_full_disk_spoils_no_other_line(tmp_path: Path) -> None:
     assert mark.end == sum(map(len, lines))
 
 
+def test_a_journal_that_was_taken_away_is_no_proof_any_more(tmp_path: Path) -> None:
+    """What was read of it once is not guessed from something else that came into its place."""
+    (first, _) = written(tmp_path, "tr_a", "tr_b")
+    ledger = reopened(tmp_path)
+    journal = journal_of(tmp_path)
+    journal.write_bytes(encode_line(first) * 2)
+    assert ledger.get("tr_a") == first
+    assert ledger.get("tr_b") is None
+    journal.unlink()
+    assert ledger.get("tr_a") is None
+
+
+def test_receipts_from_the_mirror_are_known_without_a_journal(tmp_path: Path) -> None:
+    """Where none can be kept beside the records they come from elsewhere, and a newer one of our own replaces them."""
+    write_files(tmp_path, "tr_a", tokens=b"1")
+    ledger = Ledger(tmp_path, PLACE, "w")
+    learned = receipt_of(tmp_path, "tr_a", "tokens", at=1.0)
+    ledger.learn([learned])
+    assert ledger.get("tr_a") == learned
+    newer = receipt_of(tmp_path, "tr_a", at=2.0)
+    ledger.append(newer)
+    assert ledger.get("tr_a") == newer
+    ledger.learn([learned])
+    assert ledger.get("tr_a") == newer
+
+
 def test_threads_may_share_it(tmp_path: Path) -> None:
     """Every line arrives whole, whoever asks meanwhile."""
     write_files(tmp_path, "tr_x")
@@ -279,7 +308,8 @@ def test_threads_may_share_it(tmp_path: Path) -> None:
 def test_a_name_that_is_not_utf8_has_no_receipt(tmp_path: Path) -> None:
     """A file name of other bytes is looked up like any other, and simply not found."""
     ledger = Ledger(tmp_path, PLACE, "w")
-    assert ledger.uncovered([("tr_\udcff", state_of(Path(__file__)))], ()) == ["tr_\udcff"]
+    assert ledger.covered({"tr_\udcff": state_of(Path(__file__))}, ()) == {}
+    assert ledger.get("tr_\udcff") is None
 
 
 def test_journals_are_named_after_their_writers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -89,13 +89,13 @@ def test_litter_is_never_found(tmp_path: Path) -> None:
 
 
 def test_a_look_says_how_much_is_in_the_mirror(tmp_path: Path) -> None:
-    """Records, files of those that are covered, and the kinds of sidecars that were seen."""
+    """Records, files of those that are covered, and the kinds of sidecars that were not known before."""
     write_files(tmp_path, "tr_a", tokens=b"1", brand_new=b"2")
     write_files(tmp_path, "tr_b", tokens=b"1")
     ledger = Ledger(tmp_path, "place", "w")
     ledger.append(receipt_of(tmp_path, "tr_a", "tokens", "brand_new"))
     (chunk,) = look(tmp_path, ledger, ())
-    assert (chunk.documents, chunk.covered_files, chunk.kinds) == (2, 3, frozenset({"tokens", "brand_new"}))
+    assert (chunk.documents, chunk.covered_files, chunk.kinds) == (2, 3, frozenset({"brand_new"}))
     (found,) = chunk.uncopied
     assert found.document == state_of(tmp_path / "tr_b.json.zst")
     assert found.since == state_of(tmp_path / "tr_b.json.zst").ctime_ns / 1e9

@@ -83,6 +83,13 @@ def test_a_directory_holds_the_files_of_its_records(tmp_path: Path) -> None:
     assert find_kinds(tmp_path) == {"tokens", "brand_new"}
 
 
+def test_kinds_may_be_passed_over(tmp_path: Path) -> None:
+    """Whoever looks for documents need not ask about every sidecar; a document is never taken for one."""
+    write_files(tmp_path, "tr_a", tokens=b"1", brand_new=b"2")
+    found = {(entry.record_id, entry.kind) for entry in iter_entries(tmp_path, but={"tokens", "json"})}
+    assert found == {("tr_a", None), ("tr_a", "brand_new")}
+
+
 def test_litter_holds_no_document(tmp_path: Path) -> None:
     """Nothing that a crash or another program leaves behind passes for a finished record."""
     write_litter(tmp_path)
