@@ -35,12 +35,13 @@ CHUNK_BYTES = 4 << 20
 PAGE = 1_000
 CONNECT_TIMEOUT = timedelta(seconds=10)
 NO_TIMEOUT = timedelta(days=1)  # every call has a deadline of ours; obstore's own would cut short a slow upload
-CREDENTIALS_FOR = timedelta(seconds=60)  # asked for again this often; botocore fetches new ones only when it must
+CREDENTIALS_FOR = timedelta(minutes=6)  # obstore asks again 5 minutes before; botocore fetches new ones when it must
 USER_AGENT = "record-mirror"
 CHECKSUM = "crc64nvme"  # of those that S3 checks, the cheapest
 AWS = "https://s3.amazonaws.com/{}"
 _REGION_HEADER = "x-amz-bucket-region"
 _WRONG_CHECKSUM = {"x-amz-checksum-crc64nvme": "AQEBAQEBAQE="}
+_PASSING, _THROTTLED = 500, 429  # statuses: from here on, and this one
 _REFUSES_WRONG = frozenset({"BadDigest", "XAmzContentChecksumMismatch"})
 _MD5_HEX = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
@@ -73,6 +74,8 @@ class ObstoreS3Store:
         self._bucket, self._prefix = location.bucket_and_prefix()
         self.lists_anywhere = not self._bucket.endswith("--x-s3")  # a directory bucket lists in no order
         self._settings = settings
+        self._attributes = dict(settings.attributes) or None
+        self._tags = dict(settings.tags) or None
         self._redact = redact
         self._asks_before = asks_before
         self._slow = slow
@@ -110,8 +113,8 @@ class ObstoreS3Store:
                 client,
                 self._prefix + key,
                 data,
-                attributes=dict(self._settings.attributes) or None,
-                tags=dict(self._settings.tags) or None,
+                attributes=self._attributes,
+                tags=self._tags,
                 use_multipart=False,
             )
         stored = Stored(etag=_unquoted(answer["e_tag"]), version_id=_version(answer["version"]), md5=md5)
@@ -226,8 +229,8 @@ class ObstoreS3Store:
             answer = await put_async(self._make(_WRONG_CHECKSUM), self._prefix + key, data, use_multipart=False)
         except Exception as error:
             said = understand(error)
-            if isinstance(said, AnswerError) and said.error_code in _REFUSES_WRONG:
-                return True
+            if isinstance(said, AnswerError) and said.status < _PASSING and said.status != _THROTTLED:
+                return said.error_code in _REFUSES_WRONG  # another refusal says nothing: the right upload will tell
             raise
         self._etag_is_md5 = _unquoted(answer["e_tag"]) == hashlib.md5(data, usedforsecurity=False).hexdigest()
         return False

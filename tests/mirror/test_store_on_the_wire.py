@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 import xxhash
 
+from mirror.config import MirrorConfig
 from mirror.errors import (
     TryAgainError,
 )
@@ -19,6 +20,7 @@ from mirror.location import parse_location
 from mirror.redact import Redactor
 from mirror.segments import PREFIX
 from mirror.store import WHOLE_BYTES, Store, Stored
+from mirror.stores.opening import open_store
 from mirror.stores.s3 import S3Store
 from mirror.testing import (
     FakeGcs,
@@ -29,6 +31,7 @@ from mirror.testing import (
     SeaweedS3,
     refuse_wrong_xxhash128,
     requests_to,
+    s3_error,
 )
 from tests.mirror.places import GcsPlace, Place, S3Place
 from tests.mirror.store_kinds import Kind, get, kind_of, parts_of, put, reliable
@@ -92,6 +95,56 @@ def test_a_store_that_compares_checksums_is_spared_the_md5(s3_place: S3Place, se
     assert [answer.md5 is None for answer in stored] == [False, True, True]
     assert len(seen.requests) == 5  # the four, and the question
     assert s3_place.objects() == {KEY: CONTENT, PREFIX + "w/00000001.jsonl": b"receipts"}
+
+
+@pytest.mark.parametrize("answer", [s3_error(403, "AccessDenied"), s3_error(400, "InvalidRequest")])
+def test_a_store_that_refuses_the_question_takes_uploads(s3_place: S3Place, seaweed: SeaweedS3, answer: Reply) -> None:
+    """What a strict gateway says of a wrong checksum is no word about uploads: they are proved by MD5 then."""
+
+    def refuse_wrong(_method: str, _path: str, headers: Mapping[str, str], _body: bytes) -> Reply | None:
+        return answer if headers["x-amz-checksum-crc64nvme"] == "AQEBAQEBAQE=" else None
+
+    async def use(store: Store) -> Stored:
+        await put(store, PREFIX + "w/00000001.jsonl", b"receipts")
+        return await put(store, KEY, CONTENT)
+
+    with FaultProxy(seaweed.url, check_request=refuse_wrong) as proxy:
+        stored = kind_of(s3_place, via=proxy.url, driver="obstore").run(use)
+    assert stored.md5 == hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
+    assert len(s3_place.objects()) == 2
+
+
+def test_the_users_own_options_go_with_each_upload_of_obstore(s3_place: S3Place) -> None:
+    """Storage class, encryption, content type, metadata and tags are in the request that writes."""
+    options = s3_place.options()
+    options["s3_additional_kwargs"] = {
+        "StorageClass": "STANDARD_IA",
+        "ServerSideEncryption": "aws:kms",
+        "SSEKMSKeyId": "key-1",
+        "ContentType": "application/zstd",
+        "Metadata": {"team": "rl"},
+        "Tagging": "run=7",
+    }
+    options["requester_pays"] = True
+    seen = Recorder()
+
+    def answer(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        seen(method, path, headers, body)
+        return Reply(status=200, headers={"ETag": '"0"'})
+
+    location = parse_location(s3_place.url)
+    with FaultProxy(s3_place.server.url, check_request=answer) as proxy:
+        options["client_kwargs"] |= {"endpoint_url": proxy.url}
+        config = MirrorConfig(driver="obstore", storage_options=options)
+        Kind("s3", location, lambda: open_store(location, config), None).run(lambda store: put(store, KEY, CONTENT))
+    ((_, _, headers, _),) = seen.requests
+    assert headers["x-amz-storage-class"] == "STANDARD_IA"
+    assert headers["x-amz-server-side-encryption"] == "aws:kms"
+    assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "key-1"
+    assert headers["content-type"] == "application/zstd"
+    assert headers["x-amz-meta-team"] == "rl"
+    assert headers["x-amz-tagging"] == "run=7"
+    assert headers["x-amz-request-payer"] == "requester"
 
 
 def test_a_file_costs_gcs_one_request_that_carries_its_md5(gcs_place: GcsPlace, fake_gcs: FakeGcs) -> None:
