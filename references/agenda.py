@@ -17,11 +17,12 @@ from mirror.redact import redact_url
 from references.artifact_name import step_alias
 from references.attempt import Job, attempt
 from references.calls import Call
+from references.claims import By, Claims
 from references.landing import IndexStore, Receipts
 from references.outcome import Next, Outcome, Result, backoff_s, decide, is_there
 from references.run_index import Phase
 from references.seams import PublishSettings
-from references.series import Series, Work
+from references.series import MAX_PAUSE_S, Series, Work
 from references.shelf import Shelf
 from references.spool import Spool, StepKey
 from references.wandb_client import Found, Run, find, give_latest
@@ -62,11 +63,13 @@ class Agenda:
         receipts: Receipts | None,
         index_store: IndexStore | None,
         launch: Callable[[Call, Callable[[], object]], None],
+        claims: Claims | None = None,
     ) -> None:
         """Begin with nothing to do; ``launch`` runs a call's function elsewhere and has ``ended`` called afterwards."""
         self._settings = settings
         self._patience = patience
-        self._shelf = Shelf(spool)
+        self._shelf = Shelf(spool, claims or Claims(spool, By.TRAINING))
+        self._claim_s = settings.timeout_s + patience.settle_s + MAX_PAUSE_S
         self._receipts = receipts
         self._index_store = index_store
         self._launch = launch
@@ -112,6 +115,13 @@ class Agenda:
                 work.wait_until = min(work.wait_until, self._patience_ends)
             for work in series.late.values():
                 work.not_before = now
+
+    def leave(self) -> None:
+        """Do nothing more: let others log what was not logged, unless the client may still be busy with it."""
+        calls = self._abandoned if self._active is None else [*self._abandoned, self._active]
+        busy = [call.work for call in calls if call.work is not None]
+        busy += [series.unsettled.work for series in self._series.values() if series.unsettled is not None]
+        self._shelf.leave_all_to_others(busy)
 
     # What the owner asks
 
@@ -172,7 +182,7 @@ class Agenda:
 
     def _enqueue(self, work: Work) -> None:
         if self._has_room:
-            self._series_of(work.key).queue[work.key.step] = work
+            self._queue(work)
         else:
             self._counts["dropped"] += 1
             logger.warning("%s was dropped from the queue, which is full; the spool keeps it", _say(work))
@@ -182,7 +192,11 @@ class Agenda:
         """Bring what was set aside back into the queue, as far as there is room, oldest first."""
         for key in sorted(self._shelf.later):
             if self._has_room:
-                self._series_of(key).queue[key.step] = self._shelf.later.pop(key)
+                self._queue(self._shelf.later.pop(key))
+
+    def _queue(self, work: Work) -> None:
+        self._series_of(work.key).queue[work.key.step] = work
+        self._shelf.claim(work, self._claim_s)
 
     # Beginning a call
 
@@ -205,7 +219,9 @@ class Agenda:
         if data is None:
             series.drop(work)
             self._shelf.logged(work)
+            self._shelf.leave_to_others(work)
             return
+        self._shelf.claim(work, self._claim_s)
         patience_ends = self._patience_ends if work.is_logged else work.wait_until
         job = Job(
             key=work.key,
@@ -280,6 +296,7 @@ class Agenda:
                 self._counts[result.outcome.name.lower()] += 1
                 series.drop(work)
                 self._shelf.logged(work)
+                self._shelf.leave_to_others(work)
             case Next.PARK:
                 if run is not None:
                     self._over[work.key.run] = run
@@ -309,6 +326,7 @@ class Agenda:
                 work.pause(now, self._patience.receipts_poll_s, self._patience_ends)
             case _:  # the run or the time is over: the spool keeps it
                 series.drop(work)
+                self._shelf.leave_to_others(work)
 
     def _timed_out(self, series: Series, work: Work, run: Run | None, now: float) -> None:
         if not work.is_logged:
@@ -337,6 +355,7 @@ class Agenda:
             self._logged(series, work, now)
         elif (answer is None or isinstance(answer, Found)) and now - unsettled.since >= self._patience.settle_s:
             series.unsettled = None
+            self._shelf.leave_to_others(work)
         else:
             unsettled.checks += 1
             unsettled.check_at = now + backoff_s(unsettled.checks, self._settings.backoff_s)

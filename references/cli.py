@@ -223,6 +223,7 @@ def verify(
 @click.argument("url", required=False)
 @option("--spool", default=None, metavar="DIR", help="Where steps wait; where this machine's user has them by default.")
 @option("--adopt", is_flag=True, help="Take steps along that were recorded while no run was known.")
+@option("--force", is_flag=True, help="Log also what the training may be logging at this moment.")
 @option("--dry-run", is_flag=True, help="Say what would be logged, and change nothing.")
 def link(
     *,
@@ -230,6 +231,7 @@ def link(
     url: str | None,
     spool: str | None,
     adopt: bool,
+    force: bool,
     dry_run: bool,
     config: MirrorConfig,
     output: Output,
@@ -248,6 +250,7 @@ def link(
         spool=spool,
         config=config,
         adopt=adopt,
+        force=force,
         dry_run=dry_run,
         tell=lambda linked: report_linked(linked, output, dry_run=dry_run),
     )

@@ -25,7 +25,7 @@ from references.run_index import Phase, StepIndex
 from references.seams import PublishSettings
 from references.spool import content_hash
 from references.waiting_steps import WaitingStep
-from references.wandb_client import LATEST, Found, Run, find, find_all, give_latest, in_words
+from references.wandb_client import LATEST, Found, Run, find, find_all, give_latest, in_words, is_running
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -71,6 +71,7 @@ class Linker:
         self._helper: Run | None = None
         self._histories: dict[Phase, dict[int, list[Found]]] = {}
         self._newest: dict[Phase, int] = {}
+        self._is_running: bool | None = None  # the linked run, as W&B says; None: nobody asked yet
         self._unsettled: set[Phase] = set()  # with a version that W&B has not committed in time
 
     def judge(self, step: WaitingStep) -> LinkedStep:
@@ -86,6 +87,16 @@ class Linker:
             num_pending = self._count_pending(step, otherwise=history[-1].num_pending)
             verdict = Verdict.COMPLETE if num_pending < history[-1].num_pending else verdict
         return LinkedStep(phase=key.phase, step=key.step, verdict=verdict, num_pending=num_pending)
+
+    def is_running(self) -> bool:
+        """Say whether the run is going on, as far as W&B knows.
+
+        Raises:
+            LinkError: W&B cannot be asked.
+        """
+        if self._is_running is None:
+            self._is_running = _asked(self._run, lambda: is_running(self._run))
+        return self._is_running
 
     def carry_out(self, step: WaitingStep, judged: LinkedStep) -> LinkedStep:
         """Give a step what it needs, and say what came of it.

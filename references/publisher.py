@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from references.agenda import Agenda, Patience
 from references.bounded import BoundedIndexStore, BoundedReceipts
+from references.claims import By, Claims
 from references.seams import PublishSettings
 from references.spool import Spool
 from references.wandb_client import limit_client_retries
@@ -101,8 +102,12 @@ def make_worker(
     index_store: IndexStore | None,
     patience: Patience,
     changed: Callable[[], object] = lambda: None,
+    trainer: int | None = None,
 ) -> Worker:
-    """Make the worker of one process; for the arguments see ``WandbPublisher`` and ``Worker``."""
+    """Make the worker of one process; for the arguments see ``WandbPublisher`` and ``Worker``.
+
+    ``trainer`` is the process that began the runs, by default this one.
+    """
 
     def make_agenda(launch: Launch) -> Agenda:
         return Agenda(
@@ -112,6 +117,7 @@ def make_worker(
             receipts=None if receipts is None else BoundedReceipts(receipts, patience.mirror_timeout_s),
             index_store=None if index_store is None else BoundedIndexStore(index_store, patience.mirror_timeout_s),
             launch=launch,
+            claims=Claims(spool, By.TRAINING, process=trainer),
         )
 
     return Worker(make_agenda, spool, settings.queue_size, changed)

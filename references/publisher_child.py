@@ -26,8 +26,9 @@ _NEW_OBJECTS = 2_000_000  # between two collections of garbage: an artifact's en
 class Helper:
     """Works on the orders of one training process. Its main thread receives; the worker's and its calls' send."""
 
-    def __init__(self, connection: Connection) -> None:
-        """Take the order."""
+    def __init__(self, connection: Connection, parent: int) -> None:
+        """Take the order of the process ``parent``."""
+        self._parent = parent
         self._connection = connection
         self._sending = threading.Lock()
         self._asking = threading.Lock()
@@ -46,12 +47,13 @@ class Helper:
             index_store=access,
             patience=order.patience,
             changed=lambda: self.send(self._report()),
+            trainer=parent,
         )
 
-    def work(self, parent: int) -> None:
+    def work(self) -> None:
         """Do what comes until told to leave, or until the training process is gone and all it said was heard."""
         try:
-            while os.getppid() == parent or self._connection.poll():
+            while os.getppid() == self._parent or self._connection.poll():
                 if self._connection.poll(PARENT_CHECK_S):
                     self._do(self._connection.recv())
         except (EOFError, OSError):
@@ -113,5 +115,5 @@ def main(descriptor: int, parent: int) -> None:
     gc.freeze()  # what was imported
     gc.set_threshold(_NEW_OBJECTS, 10, 10)
     with contextlib.suppress(EOFError):  # it is gone before it has said anything
-        Helper(Connection(descriptor)).work(parent)
+        Helper(Connection(descriptor), parent).work()
     os._exit(0)  # whatever hangs; and W&B's client must not finish the runs of the training process

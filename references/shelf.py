@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 import msgspec
 
+from references.claims import Claims
 from references.codec import decode, encode
 from references.errors import IndexFormatError
 from references.series import Work
@@ -17,9 +19,10 @@ logger = logging.getLogger(__name__)
 class Shelf:
     """Used by one thread. ``parked`` waits for an active run, ``later`` until W&B is seen to work."""
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, claims: Claims) -> None:
         """Begin with nothing set aside; what is in the spool already belongs to other processes."""
         self._spool = spool
+        self._claims = claims
         self._unlogged: dict[StepKey, str] = {}
         self.parked: dict[StepKey, Work] = {}
         self.later: dict[StepKey, Work] = {}
@@ -58,6 +61,21 @@ class Shelf:
     def remove(self, work: Work) -> None:
         """Take a step that needs nothing more from the spool."""
         self._spool.remove(work.key, work.content)
+        self.leave_to_others(work)
+
+    def claim(self, work: Work, for_s: float) -> None:
+        """Keep others from logging a step meanwhile; where they may have done so, W&B is to be asked first."""
+        if not self._claims.hold(work.key, for_s):
+            work.uncertain = True
+
+    def leave_to_others(self, work: Work) -> None:
+        """Let others log what is in the spool, unless that is a newer content by now."""
+        if self._unlogged.get(work.key, work.content) == work.content:
+            self._claims.release(work.key)
+
+    def leave_all_to_others(self, but: Iterable[Work]) -> None:
+        """Let others log everything, except what W&B's client may still be busy with."""
+        self._claims.release_all_but({work.key for work in but})
 
     def discard(self, key: StepKey) -> int:
         """Drop an older content of a step, and return how many there were."""
@@ -65,7 +83,7 @@ class Shelf:
 
     def park(self, work: Work) -> None:
         """Set aside until there is a run."""
-        self._release(work)
+        self._set_aside(work)
         self.parked[work.key] = work
 
     def unpark(self, run_id: str) -> list[Work]:
@@ -75,14 +93,16 @@ class Shelf:
 
     def postpone(self, work: Work) -> None:
         """Set aside until W&B is seen to work; the second time for good, so that the spool alone keeps it."""
-        self._release(work)
+        self._set_aside(work)
         if not work.had_second_chance:
             work.had_second_chance = True
             work.tries = 0
             self.later[work.key] = work
 
-    def _release(self, work: Work) -> None:
+    def _set_aside(self, work: Work) -> None:
         """Let the spool alone hold the bytes, if it has them: memory is for what is logged next."""
+        self.leave_to_others(work)
+        work.uncertain = True  # they may have logged it when it comes back
         data, work.data = work.data, None
         work.data = data if self.load(work) is None else None
 

@@ -116,8 +116,12 @@ class Spool:
         """Count the steps in the spool."""
         return sum(1 for _ in self._sizes())
 
+    def folder(self, key: StepKey) -> Path:
+        """Return the directory that a step is in; it need not exist."""
+        return self._directory / f"run-{quote(key.run, safe='')}" / key.phase
+
     def _path(self, key: StepKey) -> Path:
-        return self._directory / f"run-{quote(key.run, safe='')}" / key.phase / f"step-{key.step}.json"
+        return self.folder(key) / f"step-{key.step}.json"
 
     def _sizes(self) -> Iterator[tuple[Path, int]]:
         for path in self._directory.glob("run-*/*/step-*.json"):

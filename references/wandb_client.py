@@ -36,6 +36,7 @@ _CLIENT_LIMITS = {
 INDEX_HASH = "index_xxh3_128"  # metadata: which content of the step a version is
 NUM_PENDING = "num_pending"  # metadata: how many of its records had not landed
 _NOT_THERE = ("not found in", "not found under")  # the client's own words, made when the server answers null
+_NO_RUN = "Could not find run"  # likewise
 
 
 class Mode(Enum):
@@ -138,6 +139,19 @@ def environment(run: object) -> dict[str, str]:
         if isinstance(value, str):
             names.setdefault(name, value)
     return names
+
+
+def is_running(run: RunPath) -> bool:
+    """Say whether W&B takes a run for going on; one that it does not know is not."""
+    import wandb  # noqa: PLC0415 - heavy, and only where something is logged
+
+    api = wandb.Api(timeout=ASK_TIMEOUT_S)
+    try:
+        return bool(api.run(f"{run.entity}/{run.project}/{run.id}").state == "running")
+    except Exception as error:
+        if _NO_RUN in str(error):
+            return False
+        raise
 
 
 def find(run: RunPath, name: str, alias: str) -> Found | None:

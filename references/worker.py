@@ -178,6 +178,7 @@ class Worker:
                 if isinstance(event, _Close):
                     deadline = event.deadline
                 self._handle(event, time.monotonic())
+            self._agenda.leave()
         except Exception:
             logger.exception("the publisher has a bug and ends; the spool keeps every step from now on")
             with self._lock:

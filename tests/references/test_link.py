@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ import wandb
 
 from mirror import RecordMirror
 from mirror.samples import write_record
+from references.agenda import Patience
+from references.claims import By, Claims
 from references.codec import decode, encode
 from references.errors import ConfigError, LinkError
 from references.link import LinkSummary, link
@@ -23,7 +26,7 @@ from references.link_plan import Verdict
 from references.run_index import Phase, StepIndex
 from references.seams import PublishSettings
 from references.spool import Spool, StepKey
-from tests.references.publishing import MirrorReceipts, counts, publisher, row, step_index, versions
+from tests.references.publishing import MirrorReceipts, counts, publisher, row, step_index, versions, wait_until
 from tests.references.wandb_standin.faults import Hang, LoseReply, Refuse, Status
 
 if TYPE_CHECKING:
@@ -61,9 +64,15 @@ def local_step(step: int, run: str, *, phase: Phase = "train", note: str = "task
 
 
 def run_link(
-    name: str, spool: Path, url: Path | None = None, *, adopt: bool = False, dry_run: bool = False
+    name: str,
+    spool: Path,
+    url: Path | None = None,
+    *,
+    adopt: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
 ) -> LinkSummary:
-    return link(f"team/tests/{name}", url, spool=spool, settings=SETTINGS, adopt=adopt, dry_run=dry_run)
+    return link(f"team/tests/{name}", url, spool=spool, settings=SETTINGS, adopt=adopt, force=force, dry_run=dry_run)
 
 
 def verdicts(summary: LinkSummary) -> list[tuple[int, Verdict]]:
@@ -366,3 +375,69 @@ def test_fewer_references_never_replace_more(
 
     assert verdicts(summary) == [(1, Verdict.THERE)]
     assert len(versions(wandb_server, name)) == 1
+
+
+@pytest.fixture
+def in_flight(wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path) -> None:
+    """A living training that waits no more for its first step, which W&B's client still has; its second one waits."""
+    wandb_server.faults.plan("CommitArtifact", Hang())
+    settings = PublishSettings(timeout_s=0.5, backoff_s=0.05)
+    with publisher(tmp_path, settings=settings, patience=Patience(settle_s=300)) as made:
+        for step in (1, 2):
+            made.publish(local_step(step, name), run=own_run)
+        assert wandb_server.wait_for("CommitArtifact")
+        assert not made.close(1)
+
+
+@pytest.mark.usefixtures("in_flight")
+def test_what_the_training_may_be_logging_is_left_to_it(wandb_server: WandbServer, name: str, tmp_path: Path) -> None:
+    """One sentence says so; what it let go of is logged, and in the end W&B has each step once."""
+    for dry_run in (True, False):
+        summary = run_link(name, tmp_path, dry_run=dry_run)
+        assert verdicts(summary) == [(1, Verdict.LOG), (2, Verdict.LOG)]
+        [left] = summary.failed
+        assert left.step == 1
+        assert f"the training in process {os.getpid()} on " in str(left.error)
+        assert "--force" in str(left.error)
+
+    wandb_server.heal()
+    assert wait_until(lambda: len(versions(wandb_server, name)) == 2)
+    assert verdicts(run_link(name, tmp_path)) == [(1, Verdict.THERE)]
+    assert sorted(aliases(wandb_server, name).values()) == [1, 2, 2]
+    assert Spool(tmp_path).count() == 0
+
+
+@pytest.mark.usefixtures("in_flight")
+def test_a_link_can_be_forced(name: str, tmp_path: Path) -> None:
+    """Whoever knows better logs it all the same."""
+    summary = run_link(name, tmp_path, force=True)
+
+    assert (summary.count(Verdict.LOG), summary.failed) == (2, [])
+
+
+@pytest.mark.usefixtures("in_flight")
+def test_a_run_that_is_over_logs_nothing_any_more(
+    wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path
+) -> None:
+    """Once W&B knows the run's end, what its client had is there or never will be."""
+    wandb_server.heal()
+    own_run.finish()
+
+    assert run_link(name, tmp_path).failed == []
+    assert sorted(aliases(wandb_server, name).values()) == [1, 2, 2]
+    assert len(versions(wandb_server, name)) == 2
+
+
+def test_one_link_at_a_time_logs_a_step(name: str, tmp_path: Path) -> None:
+    """What another link is logging is left to it; when that is gone, it is logged."""
+    spooled(tmp_path, local_step(1, name))
+    other = subprocess.Popen(["/bin/sleep", "600"])
+    try:
+        Claims(Spool(tmp_path), By.LINK, process=other.pid).hold(StepKey(name, "train", 1), 600)
+        [left] = run_link(name, tmp_path).failed
+    finally:
+        other.kill()
+        other.wait()
+
+    assert f"the link in process {other.pid}" in str(left.error)
+    assert verdicts(run_link(name, tmp_path)) == [(1, Verdict.LOG)]

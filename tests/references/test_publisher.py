@@ -12,6 +12,7 @@ import pytest
 
 from references.agenda import Patience
 from references.calls import THREAD_NAME
+from references.claims import By, Claims
 from references.codec import decode, encode
 from references.seams import PublishSettings
 from references.spool import Spool, StepKey
@@ -425,6 +426,28 @@ def test_what_was_abandoned_is_not_logged_after_the_close(
 
     assert not versions(wandb_server, name)
     assert Spool(tmp_path).count() == 1
+
+
+def test_a_step_is_claimed_while_this_process_may_log_it(
+    wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
+) -> None:
+    """From the moment that it is taken over until it is logged, or left to others; what is in flight stays claimed."""
+    looking = Claims(Spool(tmp_path), By.LINK)
+    wandb_server.faults.plan("CommitArtifact", Hang())
+    with publisher(tmp_path) as made:
+        for step in (1, 2):
+            made.publish(step_index(step, run=name), run=wandb_run)
+        assert wandb_server.wait_for("CommitArtifact")
+        assert all(looking.other(StepKey(name, "train", step)) for step in (1, 2))
+        assert not made.close(0)
+        assert [looking.other(StepKey(name, "train", step)) is None for step in (1, 2)] == [False, True]
+    wandb_server.heal()
+    with publisher(tmp_path) as later:
+        for step in (1, 2):
+            later.publish(step_index(step, run=name), run=wandb_run)
+        assert later.close(30)
+
+    assert not any(path.name.endswith(".claim") for path in tmp_path.rglob("*"))
 
 
 def test_nothing_is_warned_of_when_all_is_well(

@@ -19,6 +19,7 @@ import wandb
 from mirror import MirrorConfig
 from mirror.receipt import encode_line
 from mirror.segments import segment_key
+from references.claims import By, Claims
 from references.codec import encode
 from references.errors import ConfigError
 from references.publisher_process import PublisherProcess
@@ -100,6 +101,9 @@ def test_nothing_is_left_after_a_close_while_wandb_hangs(
         assert set(threading.enumerate()) <= threads
         assert helpers() == []
         assert counts(made, "logged", "spooled") == (0, 3)
+        claim = Claims(Spool(tmp_path), By.LINK).other(StepKey(name, "train", 1))
+        assert claim is not None  # W&B's client still has it
+        assert claim.process == os.getpid()
 
     wandb_server.heal()
     own_run.log({"reward": 1.0})

@@ -209,9 +209,9 @@ class Nodes:
                 "wandbConfig": "{}",
                 "tags": [],
                 "stopped": False,
-                "state": "running",
             },
         )
+        run["state"] = "running"
         run["config"] = asked.get("config") or run.get("config") or "{}"
         return {"bucket": run, "inserted": inserted}
 

@@ -145,7 +145,7 @@ class WandbServer:
         add("GET", "/stored/file/{id}/{path:.*}", self._get_file, name="GetFile")
         add("GET", "/artifactsV2/{place:.*}/{md5:[0-9a-f]{32}}{name:(/.*)?}", self._get_blob, name="GetBlob")
         add("PUT", "/stored/run/{path:.*}", self._accept, name="PutRunFile")
-        add("POST", "/files/{place:.*}/file_stream", self._accept, name="FileStream")
+        add("POST", "/files/{place:.*}/file_stream", self._file_stream, name="FileStream")
         add("*", "/{path:.*}", self._unknown)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0)
         await self._runner.setup()
@@ -216,6 +216,15 @@ class WandbServer:
 
     async def _get_blob(self, request: web.Request) -> web.StreamResponse:
         return web.Response(body=self.state.blobs[request.match_info["md5"]])
+
+    async def _file_stream(self, request: web.Request) -> web.StreamResponse:
+        """Take a run's metrics; the last of them end it."""
+        body = await request.json()
+        entity, project, name = request.match_info["place"].split("/")
+        run = self.state.runs.get((entity, project, name))
+        if run is not None and body.get("complete"):
+            run["state"] = "failed" if body.get("exitcode") else "finished"
+        return web.json_response({})
 
     async def _accept(self, request: web.Request) -> web.StreamResponse:
         await request.read()
