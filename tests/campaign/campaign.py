@@ -121,5 +121,10 @@ def _sent_needlessly(covered: dict[Path, dict[str, tuple[int, int, int]]], healt
 
 def _sidecars(scenario: Scenario) -> dict[str, set[str]]:
     plans = [plan for actor in scenario.actors for plan in actor.records]
-    kinds = {plan.id: [kind for kind, _ in PROFILES[plan.profile].sidecar_bytes] for plan in plans}
+    kinds = {
+        plan.id: ["tokens", "experts"]
+        if plan.profile == "large"
+        else [kind for kind, _ in PROFILES[plan.profile].sidecar_bytes]
+        for plan in plans
+    }
     return laws.wanted_sidecars(kinds, scenario.options["exclude"])

@@ -22,11 +22,13 @@ import xxhash
 
 from mirror import RecordMirror
 from mirror.names import sidecar_name
-from mirror.samples import ProfileName, Status, write_record
+from mirror.samples import Status, write_record
+from mirror.store import WHOLE_BYTES
 from references.cli import main as record_mirror
 from tests.campaign.inside import RUNTIMES, Stop, open_files, own_threads, settles
 from tests.campaign.notes import Notes
-from tests.campaign.scenario import Ending, Life, RecordPlan
+from tests.campaign.scenario import Ending, Life, Profile, RecordPlan
+from tests.mirror.local_records import replace_file
 
 IDLE_S = 40.0  # until the driver ends a life that waits for it
 HEALTHY_S = 60.0  # far more than a healthy store takes
@@ -100,10 +102,15 @@ class _Server:
             if self._life is not None and self._life.fork_at == number:
                 self._fork(number)
 
-    def _write(self, record_id: str, profile: ProfileName, status: Status, generation: int) -> bool:
+    def _write(self, record_id: str, profile: Profile, status: Status, generation: int) -> bool:
         rng = random.Random(f"{record_id}/{generation}")  # noqa: S311 - sample data
         try:
-            names = write_record(self._directory, record_id, profile=profile, rng=rng, status=status)
+            names = []
+            if profile == "large":
+                replace_file(self._directory / sidecar_name(record_id, "experts"), rng.randbytes(WHOLE_BYTES + 1))
+                names.append(sidecar_name(record_id, "experts"))
+                profile = "tiny"
+            names += write_record(self._directory, record_id, profile=profile, rng=rng, status=status)
         except OSError:
             return False
         hashes = {name: xxhash.xxh3_128_hexdigest((self._directory / name).read_bytes()) for name in names}

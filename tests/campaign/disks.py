@@ -7,17 +7,16 @@ import subprocess
 from pathlib import Path
 
 BALLAST = ".ballast"
-SIZE = "48m"
 
 
 class Disk:
     """A directory on a small file system of its own; without the right to mount one, faults do not happen."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, size_mib: int) -> None:
         """Mount it; ``path`` is made."""
         self.path = path
         path.mkdir(parents=True)
-        self._is_mounted = _run("mount", "-t", "tmpfs", "-o", f"size={SIZE}", "campaign", str(path))
+        self._is_mounted = _run("mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "campaign", str(path))
 
     def fill(self) -> None:
         """Leave no room for another byte."""

@@ -30,7 +30,7 @@ def judge(stage: Stage, actors: Actors, sent_needlessly: Iterator[str]) -> int:
         ("receipts are true", laws.receipts_beside_are_true(stage.record_dirs, objects)),
         ("nothing is sent without need", sent_needlessly),
         *((law, breaches) for actor in actors.of("trainer") for law, breaches in _of_steps(stage, actor, objects)),
-        ("no litter", laws.no_litter(stage.place, stage.scratch, hard_ends=actors.hard_ends)),
+        ("no litter", laws.no_litter(stage.place, stage.scratch, hard_ends=_hard_ends(stage, actors))),
         ("logs are clean", laws.logs_are_clean(logs)),
         ("no process is left", _left_processes(stage, actors)),
     ]
@@ -41,6 +41,12 @@ def judge(stage: Stage, actors: Actors, sent_needlessly: Iterator[str]) -> int:
         for fact in actor.notes.read("violation"):
             stage.breach(fact["law"], f"{actor.name}: {fact['detail']}")
     return sum((parsed := parse_name(name)) is not None and parsed.kind is None for name in wanted)
+
+
+def _hard_ends(stage: Stage, actors: Actors) -> int:
+    """Return how many lives may have left something: a kill cleans up nothing, a store that is away lets nobody."""
+    is_fair = not (stage.scenario.gusts or stage.scenario.spells)
+    return actors.hard_ends if is_fair else sum(len(actor.plan.lives) for actor in actors.all)
 
 
 def _of_steps(stage: Stage, trainer: Actor, objects: Mapping[str, bytes]) -> Iterator[tuple[str, Iterator[str]]]:

@@ -10,9 +10,11 @@ from typing import Any, Literal
 from mirror.samples import ProfileName, Status
 
 StoreKind = Literal["s3", "s3_versioned", "s3_rotating", "directory"]
+Profile = ProfileName | Literal["large"]  # large: one sidecar more, too large for one request
 Role = Literal["server", "writer", "watch", "trainer"]
 
 WANDB_EVERY = 12  # seeds; starting its client takes seconds
+LARGE = 0.02  # of the servers write a record that goes in parts
 
 
 class Ending(enum.StrEnum):
@@ -30,7 +32,7 @@ class RecordPlan:
     """One record, and how often it is written."""
 
     id: str
-    profile: ProfileName
+    profile: Profile
     writes: tuple[Status, ...] = ("finished",)  # written again under the same id; the last one is the final state
     pause_s: float = 0.0  # before each write
 
@@ -160,13 +162,15 @@ def _records(rng: random.Random, name: str) -> tuple[RecordPlan, ...]:
     plans: list[RecordPlan] = []
     pace_s = rng.choice((0.0, 0.005, 0.03))
     for number in range(rng.randint(4, 24)):
-        profile: ProfileName = rng.choices(("tiny", "text", "tokens", "moe"), (80, 14, 5, 1))[0]
+        profile: Profile = rng.choices(("tiny", "text", "tokens", "moe"), (80, 14, 5, 1))[0]
         odd = rng.choice(("#1", " 2", "%3", "ü", "[4]", "+")) if rng.random() < 0.05 else ""
         writes: tuple[Status, ...] = rng.choices(
             (("finished",), ("open", "finished"), ("finished", "finished", "finished")), (80, 14, 6)
         )[0]
         record_id = f"tr_{name}{number:02d}{rng.getrandbits(16):04x}{odd}"
         plans.append(RecordPlan(id=record_id, profile=profile, writes=writes, pause_s=rng.uniform(0, 2 * pace_s)))
+    if rng.random() < LARGE:
+        plans.insert(rng.randint(0, len(plans)), RecordPlan(id=f"tr_{name}_large", profile="large"))
     return tuple(plans)
 
 

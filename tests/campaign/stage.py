@@ -14,6 +14,9 @@ from tests.campaign.ground import BUCKETS, Ground
 from tests.campaign.scenario import Scenario, Spell
 from tests.mirror.places import DirectoryPlace, Place, S3Place
 
+DISK_MIB = 48
+LARGE_MIB = 140  # for a large record, and its temporary file
+
 
 class Stage:
     """Made for one run; ``release`` it afterwards. ``breaches`` is what the run is found guilty of."""
@@ -27,10 +30,12 @@ class Stage:
         self.directory = ground.scratch / name
         self.scratch = self.directory / "tmp"
         self.scratch.mkdir(parents=True)
-        self.records = Disk(self.directory / "records")
+        plans = [plan for actor in scenario.actors for plan in actor.records]
+        size_mib = DISK_MIB + LARGE_MIB * sum(plan.profile == "large" for plan in plans)
+        self.records = Disk(self.directory / "records", size_mib)
         self.mirror_disk: Disk | None = None
         if scenario.store == "directory":
-            self.mirror_disk = Disk(self.directory / "mirror")
+            self.mirror_disk = Disk(self.directory / "mirror", size_mib)
             self.place: Place = DirectoryPlace(self.directory / "mirror" / "run-7")
         else:
             self.place = S3Place(ground.seaweed, BUCKETS[scenario.store], f"campaign/{name}")

@@ -215,6 +215,7 @@ class Publishing(RuleBasedStateMachine):
 
     def _end(self) -> None:
         self.pending, self.is_over = 0, False
+        self.agenda.close(self.now, self.now + LONG_S)
         for _ in range(300):
             while self.calls:
                 self.answer(0, "right")
