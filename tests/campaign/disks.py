@@ -16,10 +16,12 @@ class Disk:
         """Mount it; ``path`` is made."""
         self.path = path
         path.mkdir(parents=True)
+        self._is_full = False
         self._is_mounted = _run("mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "campaign", str(path))
 
     def fill(self) -> None:
         """Leave no room for another byte."""
+        self._is_full = True
         if self._is_mounted:
             with contextlib.suppress(OSError), (self.path / BALLAST).open("ab", buffering=0) as file:
                 for size in (1 << 20, 4096, 1):
@@ -28,8 +30,10 @@ class Disk:
                             pass
 
     def free(self) -> None:
-        """Have room again."""
-        (self.path / BALLAST).unlink(missing_ok=True)
+        """Have room again, at the latest when it is thawed."""
+        self._is_full = False
+        with contextlib.suppress(OSError):  # it is frozen
+            (self.path / BALLAST).unlink(missing_ok=True)
 
     def freeze(self) -> None:
         """Refuse every write, if nothing is being written at this very moment."""
@@ -40,6 +44,8 @@ class Disk:
         """Take writes again."""
         if self._is_mounted:
             _run("mount", "-o", "remount,rw", str(self.path))
+        if not self._is_full:
+            self.free()
 
     def release(self) -> None:
         """Unmount it; what it held is gone."""

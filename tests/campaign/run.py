@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,11 @@ def main() -> int:
     failed = 0
     with Ground(keep) as ground:
         for seed in _seeds(given.seeds, given.stride):
-            report = campaign.run(draw(seed), ground)
+            try:
+                report = campaign.run(draw(seed), ground)
+            except Exception:  # noqa: BLE001 - the campaign's own mistake; the other seeds can be run all the same
+                trace = f"the campaign itself works: {traceback.format_exc()}"
+                report = campaign.Report(seed=seed, directory=keep, breaches=[trace])
             print(json.dumps(dataclasses.asdict(report), default=str), flush=True)  # noqa: T201 - its output
             failed += bool(report.breaches)
             if not (report.breaches or given.keep_all):

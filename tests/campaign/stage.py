@@ -46,6 +46,8 @@ class Stage:
         ground.write_credentials(self._credentials, rotated=False)
         ground.expiry.expired = None
         self.proxy = ground.proxy(scenario.store)
+        self.proxy.up()
+        self.proxy.latency_s = 0.0
         self.spool = self.directory / "spool"
         self.wandb_run = f"run-{name}" if scenario.has_wandb else None
         self.environment = {
