@@ -132,9 +132,14 @@ class ObstoreS3Store:
         with answers("get", key, self._redact):
             answer = await get_async(await self._open(), self._prefix + key)
             missing = answer.meta["size"]
-            async for chunk in answer.stream(CHUNK_BYTES):
-                missing -= len(chunk)
-                yield bytes(chunk)
+            if missing <= CHUNK_BYTES:  # each turn of a stream costs as much as a small object
+                data = bytes(await answer.bytes_async())
+                missing -= len(data)
+                yield data
+            else:
+                async for chunk in answer.stream(CHUNK_BYTES):
+                    missing -= len(chunk)
+                    yield bytes(chunk)
         if missing:
             raise TryAgainError("get", key, f"the answer ended {missing} bytes early")
 
