@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import operator
 import threading
-from collections.abc import Iterable, Sized
+from collections.abc import Callable, Iterable, Sized
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -26,7 +26,7 @@ from references.seams import PatientPublisher, PublishSettings
 if TYPE_CHECKING:
     from references.batch import Batch, SeenBatch
     from references.entry import Entry
-    from references.record_log import RecordLog
+    from references.record_log import BatchTaking, RecordLog
     from references.seams import Publisher
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class StepIndexer:
         """
         entries = self._records.take("eval")
         if "eval" in self._phases:
-            self._publish("eval", step, entries, None, run)
+            self._publish("eval", step, lambda _batch: entries, None, run)
 
     def train_end(self) -> bool:
         """End the training: wait for what is still under way, at most as long as the settings say.
@@ -172,15 +172,21 @@ class StepIndexer:
         if left:
             logger.info("%d attempts belong to a batch that the trainer dropped: they are in no step index", left)
 
-    def _take(self, seen: SeenBatch | None) -> list[Entry]:
+    def _take(self, seen: SeenBatch | None) -> Callable[[Batch | None], list[Entry]]:
+        """Take what a step may have; return what chooses that by its batch."""
         if self._keep_steps is None:
-            return self._records.take("train")
+            entries = self._records.take("train")
+            return lambda _batch: entries
         if seen is None:
             raise BatchError(
                 "an asynchronous trainer must hand over its batch's trajectory ids: nothing else tells which of the "
                 "attempts belong to this step"
             )
-        entries, expired = self._records.take_batch("train", seen.read(), keep_steps=self._keep_steps)
+        taking = self._records.begin_batch("train", keep_steps=self._keep_steps)
+        return lambda batch: [] if batch is None else self._choose(taking, batch)
+
+    def _choose(self, taking: BatchTaking, batch: Batch) -> list[Entry]:
+        entries, expired = taking.choose(batch)
         self._count("expired", expired)
         if expired:
             logger.info(
@@ -189,29 +195,33 @@ class StepIndexer:
         return entries
 
     def _publish(
-        self, phase: Phase, step: int | None, entries: list[Entry], seen: SeenBatch | None, run: object
+        self,
+        phase: Phase,
+        step: int | None,
+        choose: Callable[[Batch | None], list[Entry]],
+        seen: SeenBatch | None,
+        run: object,
     ) -> None:
         number = _checked_step(phase, step)
         self._run_id = plain.text(plain.field(run, "id")) or self._run_id
-        if not entries:
-            self._count_unlogged(number, seen, entries)
-            return
-        build = partial(self._build, self._run_id, phase, number, entries, seen)
+        build = partial(self._build, self._run_id, phase, number, choose, seen)
         if isinstance(self._publisher, PatientPublisher):
             self._publisher.publish_later(phase, number, build, run=run)
-        else:
-            self._publisher.publish(build(), run=run)
+        elif (index := build()) is not None:
+            self._publisher.publish(index, run=run)
 
-    def _build(self, run_id: str, phase: Phase, step: int, entries: list[Entry], seen: SeenBatch | None) -> StepIndex:
-        batch = self._count_unlogged(step, seen, entries)
-        return build_index(entries, run=run_id, phase=phase, step=step, batch=batch)
-
-    def _count_unlogged(self, step: int, seen: SeenBatch | None, entries: list[Entry]) -> Batch | None:
-        """Read the batch, and count what it names and the log has not."""
-        if seen is None:
-            return None
-        batch = seen.read()
-        unlogged = count_unlogged(batch, entries)
+    def _build(
+        self,
+        run_id: str,
+        phase: Phase,
+        step: int,
+        choose: Callable[[Batch | None], list[Entry]],
+        seen: SeenBatch | None,
+    ) -> StepIndex | None:
+        """Build a step's index; None where nothing was generated for it."""
+        batch = None if seen is None else seen.read()
+        entries = choose(batch)
+        unlogged = 0 if batch is None else count_unlogged(batch, entries)
         self._count("unlogged", unlogged)
         if unlogged:
             logger.warning(
@@ -219,7 +229,7 @@ class StepIndexer:
                 step,
                 unlogged,
             )
-        return batch
+        return build_index(entries, run=run_id, phase=phase, step=step, batch=batch) if entries else None
 
 
 def _checked_step(phase: Phase, step: int | None) -> int:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from queue import SimpleQueue
 
@@ -34,7 +35,7 @@ NOTHING_YET: Mapping[str, int] = dict.fromkeys((*COUNTERS, *NOW), 0)
 class _Job:
     phase: Phase
     step: int
-    name: Callable[[], tuple[StepKey, bytes]]  # builds the index, and says which step of which run it is
+    name: Callable[[], tuple[StepKey, bytes] | None]  # builds the index, and says which step of which run it is
     run: object | None
     is_again: bool = False
 
@@ -64,9 +65,9 @@ class Outbox:
         self._report = Report(NOTHING_YET, has_logged_all=True)
         self._earlier: Counter[str] = Counter()  # of helpers that died
 
-    def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex], run: object | None) -> None:
+    def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex | None], run: object | None) -> None:
         """Take over a step; when that is not possible any more, write it to the spool here and now."""
-        job = _Job(phase, step, lambda: name_step(build(), run), run)
+        job = _Job(phase, step, partial(_name, build, run), run)
         with self._lock:
             takes = not self._is_closed and self._waiting < self._order.settings.queue_size
             if takes:
@@ -74,7 +75,7 @@ class Outbox:
                 self._jobs.put(job)
                 self._start()
         if not takes:
-            self._only_spool(*job.name())
+            self._only_spool(job)
         self._raise_bug()
 
     def counts(self) -> dict[str, int]:
@@ -127,8 +128,12 @@ class Outbox:
         if os.getpid() == self._pid:  # a forked child has the handler, and neither the thread nor the helper
             self._end(0, LEAVING_GRACE_S)
 
-    def _only_spool(self, key: StepKey, data: bytes) -> None:
+    def _only_spool(self, job: _Job) -> None:
         """Write a step to the spool that no helper has taken."""
+        named = job.name()
+        if named is None:
+            return
+        key, data = named
         with self._lock:
             self._dropped += 1
             self._is_whole = False
@@ -161,15 +166,19 @@ class Outbox:
             helper.send(Close(max(0.0, self._deadline - time.monotonic())))
 
     def _hand_over(self, job: _Job) -> None:
-        key, data = job.name()
+        named = job.name()
+        if named is None:
+            return
+        key, data = named
+        built = replace(job, name=lambda: named)
         ticket = self._tickets.of(job.run)
         helper = self._helper_for(ticket)
         if helper is None:
-            self._only_spool(key, data)
+            self._only_spool(built)
             return
         number = next(self._numbers)
         with self._lock:
-            self._unconfirmed[number] = _Job(job.phase, job.step, lambda: (key, data), job.run, job.is_again)
+            self._unconfirmed[number] = built
         helper.send(Step(number=number, key=key, data=data, run=ticket))
         with self._lock:
             missed = self._unconfirmed.pop(number, None) if self._helper is not helper else None
@@ -185,7 +194,7 @@ class Outbox:
                     self._waiting += 1
                     self._jobs.put(replace(job, is_again=True))
             if not takes:
-                self._only_spool(*job.name())
+                self._only_spool(job)
 
     def _helper_for(self, ticket: RunTicket | None) -> HelperProcess | None:
         """Return a helper that can log to this run, or None where none can be started."""
@@ -250,3 +259,8 @@ class Outbox:
         self._hand_over_again(left)
         if is_end:
             self._ended.set()
+
+
+def _name(build: Callable[[], StepIndex | None], run: object | None) -> tuple[StepKey, bytes] | None:
+    index = build()
+    return None if index is None else name_step(index, run)

@@ -84,7 +84,9 @@ class PublisherProcess:
         """Take over one step's index; see ``references.seams.Publisher``."""
         self.publish_later(index.phase, index.step, lambda: index, run=run)
 
-    def publish_later(self, phase: Phase, step: int, build: Callable[[], StepIndex], *, run: object | None) -> None:
+    def publish_later(
+        self, phase: Phase, step: int, build: Callable[[], StepIndex | None], *, run: object | None
+    ) -> None:
         """Take over one step; see ``references.seams.PatientPublisher``."""
         self._own().publish(phase, step, build, run)
 

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from references.batch import Part, parts_of
+from references.batch import Part, part_of_lone, parts_of
 from references.entry import Entry, read_entry
 from references.samples import by_key, split_samples
 
@@ -30,7 +30,8 @@ class RecordLog:
         _logs.add(self)
         self._next_order = 0
         self._waiting: dict[str, list[Entry]] = {}
-        self._batches: dict[str, list[int]] = {}  # per phase: the next order at each take_batch, newest last
+        self._batches: dict[str, list[int]] = {}  # per phase: the next order at each batch, newest last
+        self._takings: dict[str, BatchTaking] = {}  # per phase: of the last batch
 
     def free_after_fork(self) -> None:
         """Take a lock of its own in a forked child, where the thread that may hold the parent's does not exist."""
@@ -76,36 +77,66 @@ class RecordLog:
     def take(self, phase: str) -> list[Entry]:
         """Take all entries of a phase, in the order in which they were logged."""
         with self._lock:
-            return self._waiting.pop(phase, [])
+            taking, waiting = self._takings.pop(phase, None), self._waiting.pop(phase, [])
+        return waiting if taking is None else [*taking.left, *waiting]
 
-    def take_batch(self, phase: str, batch: Batch, *, keep_steps: int) -> tuple[list[Entry], int]:
-        """Take the entries of the samples that a step's batch has; the others wait for a later batch.
+    def begin_batch(self, phase: str, *, keep_steps: int) -> BatchTaking:
+        """Begin to take the entries of the samples that a step's batch has; the others wait for a later batch.
 
-        Called once per step of an asynchronous trainer, and by nobody at the same time.
+        Called once per step of an asynchronous trainer. Which entries are the batch's is found out later, perhaps on
+        another thread: for one batch after the other, in the order in which they were begun.
 
         Args:
             phase: whose entries.
-            batch: the step's batch.
             keep_steps: for how many further batches an entry waits that is not in the first one after it was logged.
+        """
+        with self._lock:
+            boundaries = [*self._batches.get(phase, []), self._next_order][-(keep_steps + 1) :]
+            self._batches[phase] = boundaries
+            oldest = boundaries[0] if len(boundaries) > keep_steps else 0
+            taking = BatchTaking(self._waiting.pop(phase, []), self._takings.get(phase), oldest)
+            self._takings[phase] = taking
+        return taking
+
+    def take_batch(self, phase: str, batch: Batch, *, keep_steps: int) -> tuple[list[Entry], int]:
+        """Take the entries of a batch at once; see ``begin_batch``.
 
         Returns:
             The batch's entries, and how many others had waited long enough and were dropped.
         """
-        with self._lock:
-            entries = self._waiting.pop(phase, [])
-            boundaries = [*self._batches.get(phase, []), self._next_order][-(keep_steps + 1) :]
-            self._batches[phase] = boundaries
-        oldest = boundaries[0] if len(boundaries) > keep_steps else 0
-        taken, left = _split(entries, batch)
-        kept = [entry for entry in left if entry.order >= oldest]
-        with self._lock:
-            self._waiting[phase] = kept + self._waiting.get(phase, [])
+        return self.begin_batch(phase, keep_steps=keep_steps).choose(batch)
+
+
+class BatchTaking:
+    """What one batch chooses from: what was logged since the one before, and what that one has left."""
+
+    def __init__(self, entries: list[Entry], earlier: BatchTaking | None, oldest: int) -> None:
+        """Choose nothing yet; what is older than ``oldest`` waits no longer."""
+        self._entries = entries
+        self._earlier = earlier
+        self._oldest = oldest
+
+    @property
+    def left(self) -> list[Entry]:
+        """What waits for a later batch; everything, before this one has chosen."""
+        earlier = self._earlier
+        return self._entries if earlier is None else [*earlier.left, *self._entries]
+
+    def choose(self, batch: Batch) -> tuple[list[Entry], int]:
+        """Take what the batch has; return that, and how many others had waited long enough and were dropped."""
+        taken, left = _split(self.left, batch)
+        kept = [entry for entry in left if entry.order >= self._oldest]
+        self._entries, self._earlier = kept, None
         return taken, len(left) - len(kept)
 
 
 def _split(entries: list[Entry], batch: Batch) -> tuple[list[Entry], list[Entry]]:
     inside: set[int] = set()
     for attempts in by_key(entries).values():
+        if len(attempts) == 1:  # nearly all
+            if part_of_lone(attempts[0], batch) is not Part.ABSENT:
+                inside.add(id(attempts[0]))
+            continue
         samples = split_samples(attempts)
         for sample, part in zip(samples, parts_of(samples, batch), strict=True):
             if part is not Part.ABSENT:

@@ -92,8 +92,10 @@ class Publisher(Protocol):
 class PatientPublisher(Publisher, Protocol):
     """A publisher that takes over steps whose index is still to be built."""
 
-    def publish_later(self, phase: Phase, step: int, build: Callable[[], StepIndex], *, run: object | None) -> None:
-        """Take over one step; as ``publish``, but for the index, which ``build`` returns.
+    def publish_later(
+        self, phase: Phase, step: int, build: Callable[[], StepIndex | None], *, run: object | None
+    ) -> None:
+        """Take over one step; as ``publish``, but for the index, which ``build`` returns; None: there is nothing in it.
 
         ``build`` is called once, on another thread, steps in the order of their calls. Whatever it raises is a bug of
         ours: the next call of ``publish``, ``publish_later`` or ``close`` does its work, then raises it.

@@ -156,6 +156,15 @@ def test_a_bug_in_building_raises_into_the_step_after(
     assert (publisher_threads(), helpers()) == ([], [])
 
 
+def test_a_step_with_nothing_in_it_is_not_logged(wandb_run: wandb.Run, tmp_path: Path) -> None:
+    """Nor does a helper begin for it."""
+    with publisher_process(tmp_path) as made:
+        made.publish_later("train", 1, lambda: None, run=wandb_run)
+        assert wait_until(lambda: counts(made, "pending") == (0,))
+        assert helpers() == []
+        assert made.close(30)
+
+
 def test_a_helper_that_is_killed_costs_no_step(
     wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

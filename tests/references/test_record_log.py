@@ -126,6 +126,35 @@ def test_what_is_logged_while_a_batch_is_taken_is_kept() -> None:
     assert names(log) == ["before", "meanwhile"]
 
 
+def test_a_batch_may_choose_later() -> None:
+    """Of two batches that are begun before either has chosen, the later one gets what the earlier one leaves."""
+    log = RecordLog()
+    ids = {name: TrajectoryID(name, 0) for name in "abcd"}
+    for name in "ab":
+        log.add("train", ids[name], 0, SimpleNamespace(id=name))
+    first = log.begin_batch("train", keep_steps=2)
+    log.add("train", ids["c"], 0, SimpleNamespace(id="c"))
+    second = log.begin_batch("train", keep_steps=2)
+    log.add("train", ids["d"], 0, SimpleNamespace(id="d"))
+    assert [
+        [e.id for e in taken] for taken, _ in (first.choose(read_batch(["a"])), second.choose(read_batch(["b"])))
+    ] == [
+        ["a"],
+        ["b"],
+    ]
+    assert [e.id for e in log.take("train")] == ["c", "d"]
+    assert log.take("train") == []
+
+
+def test_a_batch_that_never_chose_keeps_nothing_from_the_next() -> None:
+    """What a failed step was to choose from is there for the one after it."""
+    log = RecordLog()
+    log.add("train", TrajectoryID("a", 0), 0, SimpleNamespace(id="a"))
+    log.begin_batch("train", keep_steps=2)
+    taken, expired = log.take_batch("train", read_batch(["a"]), keep_steps=2)
+    assert ([e.id for e in taken], expired) == (["a"], 0)
+
+
 def test_entries_that_no_batch_has_expire_and_are_counted() -> None:
     """An entry waits for the given number of batches after the first it could have been in, then it is dropped."""
     log = RecordLog()
