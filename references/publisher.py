@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 class WandbPublisher:
-    """The ``Publisher`` for W&B.
+    """The ``Publisher`` for W&B that works in its own process.
+
+    ``close`` ends its worker. A call that hangs in W&B's client cannot be ended, and goes on until the client gives up:
+    a training uses ``PublisherProcess``, which leaves nothing behind.
 
     The worker starts with the first step. A forked child begins afresh with a worker of its own: it logs what is
     published there, and leaves to the parent what was published before.
