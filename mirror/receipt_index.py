@@ -18,6 +18,7 @@ from mirror.record import FileState
 _BATCH = 500  # ids a statement; SQLite takes 999 parameters everywhere
 
 CACHE = "PRAGMA cache_size=-16384"  # KiB, of some 200,000 receipts
+PAGES = "PRAGMA page_size=16384"  # a flatter tree
 _SIGN = 1 << 63
 
 Row = tuple[int, float, str | None, str, int, int | None, int | None, bytes | None]
@@ -41,6 +42,7 @@ class ReceiptIndex:
     def __init__(self) -> None:
         """Know nothing yet."""
         self._index = PrivateIndex(
+            PAGES,
             CACHE,
             "CREATE TABLE receipt (id INTEGER PRIMARY KEY, at REAL, state TEXT, excluded TEXT, files INTEGER, "
             "journal INTEGER, start INTEGER, line BLOB)",
