@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from mirror.breaker import Breaker, BreakerState
@@ -93,7 +93,15 @@ class ReliableStore:
 
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
         """Write an object of one request."""
-        return await self._call("put", key, lambda: self._store.put(key, data, xxh3_128))
+        tries = 0
+
+        async def attempt() -> Stored:
+            nonlocal tries
+            tries += 1
+            return await self._store.put(key, data, xxh3_128)
+
+        stored = await self._call("put", key, attempt)
+        return stored if tries == 1 else replace(stored, is_only=False)
 
     async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
         """Write a larger object, with a deadline for as many requests as it takes."""

@@ -1,7 +1,8 @@
 """Receipts in the mirror: many to an object, each object owned by one writer, so that servers need no coordination.
 
 ``_receipts/<writer>/<seq, 8 digits>.jsonl``: a writer rewrites its current segment as it grows and begins the next one
-at about 1 MiB or 10,000 receipts. The first, number 0, stays empty: it is what a probe writes, at any time, whatever
+at about 1 MiB or 10,000 receipts, and after a write that was tried more than once: the earlier try may still arrive,
+and would take away what came since. The first, number 0, stays empty: it is what a probe writes, at any time, whatever
 receipts are on their way.
 """
 
@@ -72,6 +73,7 @@ class SegmentWriter:
         self._sequence = 1
         self._lines: list[_Line] = []  # of the current segment, and what will not fit into it
         self._flushed = 0  # lines of it that are in the mirror
+        self._is_sealed = False  # an earlier write of it may still arrive, with fewer lines than a later one
         self._flushing = asyncio.Lock()
 
     @property
@@ -100,17 +102,25 @@ class SegmentWriter:
                     await self._write()
 
     async def _write(self) -> None:
+        if self._is_sealed:
+            self._begin_next()
         lines = self._fitting()
         body = b"".join(line.text for line in lines)
-        await self._store.put(self.key, body, xxhash.xxh3_128_hexdigest(body))
+        self._is_sealed = True
+        stored = await self._store.put(self.key, body, xxhash.xxh3_128_hexdigest(body))
+        self._is_sealed = not stored.is_only
         marks = [line.mark for line in lines[self._flushed :] if line.mark]
         for mark in {mark.journal: mark for mark in marks}.values():
             mark.note_sent()  # the last of each journal speaks for those before it
         self._flushed = len(lines)
         if len(body) >= SEGMENT_BYTES or len(lines) >= SEGMENT_RECEIPTS:
-            del self._lines[: len(lines)]
-            self._flushed = 0
-            self._sequence += 1
+            self._begin_next()
+
+    def _begin_next(self) -> None:
+        del self._lines[: self._flushed]
+        self._flushed = 0
+        self._is_sealed = False
+        self._sequence += 1
 
     def _fitting(self) -> list[_Line]:
         """Return the lines of the current segment, up to the one that fills it."""

@@ -26,6 +26,7 @@ class Stored:
     etag: str | None = None  # without quotes
     version_id: str | None = None  # S3 version id, GCS generation
     md5: str | None = None  # 32 lowercase hex digits, of the bytes sent, when somebody had to compute it
+    is_only: bool = True  # False: there was another try, which may still arrive, and then replaces what came since
 
 
 class ObjectInfo(NamedTuple):  # a dataclass takes several times as long to make, for each object of a listing

@@ -156,8 +156,46 @@ def test_a_failed_flush_keeps_the_receipts(tmp_path: Path) -> None:
             assert sent_of(journal) is None
         add(writer, 2)
         await writer.flush()
-        assert ids_in(memory.objects[segment_key("w", 1)]) == ["tr_1", "tr_2"]
+        assert await read(reader_of(memory)) == {"tr_1", "tr_2"}
         assert sent_of(journal) == "10"
+
+    asyncio.run(scenario())
+
+
+def test_a_write_that_arrives_long_after_it_was_given_up_takes_no_receipt_away() -> None:
+    """A gateway may hold a request back and let it through when the segment has grown: it replaces nothing newer."""
+
+    async def scenario() -> None:
+        memory = MemoryStore()
+        writer = SegmentWriter(FaultyStore(memory, StoreFault(action=StoreThenRaise(error=DOWN))), "w")
+        add(writer, 1)
+        with pytest.raises(TryAgainError):
+            await writer.flush()
+        late = memory.puts[0]
+        add(writer, 2)
+        await writer.flush()
+        memory.keep(late.key, late.data)
+        assert await read(reader_of(memory)) == {"tr_1", "tr_2"}
+
+    asyncio.run(scenario())
+
+
+def test_neither_does_one_that_was_tried_again_at_once() -> None:
+    """The segment that came through at the second try is never written again, for the first may still arrive."""
+
+    async def scenario() -> None:
+        memory = MemoryStore()
+        faulty = FaultyStore(memory, StoreFault(action=StoreThenRaise(error=DOWN)))
+        policy = RetryPolicy(attempts=3, backoff_s=0, timeout_s=30)
+        store = ReliableStore(faulty, policy, limiter=Limiter(8), breaker=Breaker("store"), sleep=FakeSleep())
+        writer = SegmentWriter(store, "w")
+        for number in (1, 2, 3):
+            add(writer, number)
+            await writer.flush()
+        late = memory.puts[0]
+        memory.keep(late.key, late.data)
+        assert await read(reader_of(memory)) == {"tr_1", "tr_2", "tr_3"}
+        assert len(memory.objects) == 2  # all goes on in one segment, as long as all goes well
 
     asyncio.run(scenario())
 
