@@ -30,7 +30,6 @@ from tests.mirror.mirrors_in_memory import assert_books_balance, is_put, is_reco
 WAIT_S = 30.0  # far more than a healthy store in memory takes
 IDS = st.sampled_from(["tr_a", "tr_b", "tr_c", "tr_d"])
 WHICH = st.sampled_from([0, 1])
-CONTENT = st.binary(min_size=1, max_size=4)
 KINDS = st.sets(st.sampled_from(["tokens", "experts", "novel"]), max_size=3)
 PASSING = (
     TryAgainError("put", "k", "reset"),
@@ -52,7 +51,8 @@ class TwoMirrors(RuleBasedStateMachine):
         self.kinds: dict[str, set[str]] = {}  # that each record has on disk
         self.options: dict[str, Any] = {}
         self.first: dict[str, set[str]] = {}  # the kinds that each record has had from its first writing on
-        self.outages = 0
+        self.outages = self.writes = 0
+        self.sidecars: dict[str, bytes] = {}  # what is in those of each record
 
     @initialize(
         exclude=st.sampled_from([(), ("experts",)]),
@@ -70,13 +70,20 @@ class TwoMirrors(RuleBasedStateMachine):
             "attempts": 2,
         }
 
-    @rule(record_id=IDS, kinds=KINDS, content=CONTENT, which=WHICH, hand_over=st.booleans())
-    def write(self, record_id: str, kinds: set[str], content: bytes, which: int, hand_over: bool) -> None:  # noqa: FBT001 - drawn
-        """A server writes a record, or writes it again, and mostly hands it over."""
+    @rule(record_id=IDS, kinds=KINDS, same=st.booleans(), which=WHICH, hand_over=st.booleans())
+    def write(self, record_id: str, kinds: set[str], same: bool, which: int, hand_over: bool) -> None:  # noqa: FBT001 - drawn
+        """A server writes a record, or writes it again, perhaps with the same sidecars, and mostly hands it over.
+
+        Nobody writes what was there before the last time: two mirrors that do not speak with each other could not tell.
+        """
+        self.writes += 1
+        if not same:
+            self.sidecars[record_id] = b"sidecar %d" % self.writes
+        content = self.sidecars.setdefault(record_id, b"sidecar")
         kinds |= self.kinds.get(record_id, set())  # nobody takes a sidecar away
         self.kinds[record_id] = kinds
         self.first.setdefault(record_id, kinds)
-        write_files(self.records, record_id, b"document " + content, **dict.fromkeys(sorted(kinds), content))
+        write_files(self.records, record_id, b"document %d" % self.writes, **dict.fromkeys(sorted(kinds), content))
         if hand_over:
             self.submit(record_id, which)
 
