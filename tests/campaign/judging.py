@@ -57,7 +57,7 @@ def _of_steps(stage: Stage, trainer: Actor, objects: Mapping[str, bytes]) -> Ite
         yield "every step is kept", step_laws.steps_are_spooled(ended, spool)
         return
     receipts = laws.receipts_of(objects)
-    in_wandb = step_laws.steps_are_in_wandb(ended, stage.ground.wandb, stage.wandb_run, receipts, spool)
+    in_wandb = step_laws.steps_are_in_wandb(trainer.notes, stage.ground.wandb, stage.wandb_run, receipts, spool)
     yield "every step is in W&B once", in_wandb
     yield "every step is in the mirror", step_laws.steps_are_in_the_mirror(ended, objects)
 

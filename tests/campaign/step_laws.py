@@ -38,9 +38,10 @@ def steps_are_in_the_mirror(ended: Mapping[int, list[str]], objects: Mapping[str
 
 
 def steps_are_in_wandb(
-    ended: Mapping[int, list[str]], server: WandbServer, run: str, receipts: Mapping[str, Receipt], spool: Spool
+    notes: Notes, server: WandbServer, run: str, receipts: Mapping[str, Receipt], spool: Spool
 ) -> Iterator[str]:
     """Each step is in W&B once, with its rows, and references every file that its records have receipts for."""
+    ended, begun = ended_steps(notes), {fact["step"] for fact in notes.read("ending")}
     versions = server.state.versions_of(f"skycap-records-{PHASE}-{run}")
     aliases = {alias: version for version in versions for alias in version.aliases}
     for step, ids in ended.items():
@@ -56,8 +57,8 @@ def steps_are_in_wandb(
     for (step, _), times in contents.items():
         if times > 1:
             yield f"step {step} is in W&B {times} times with one content"
-    for step in {_step(version) for version in versions} - ended.keys():
-        yield f"step {step} is in W&B and never ended"
+    for step in {_step(version) for version in versions} - begun:
+        yield f"step {step} is in W&B and never came to its end"
     if ended and ("latest" not in aliases or _step(aliases["latest"]) != max(ended)):
         yield f"`latest` is not step {max(ended)}"
     if left := list(spool.steps()):

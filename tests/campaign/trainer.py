@@ -27,7 +27,7 @@ from tests.campaign.scenario import Ending, Life
 PROJECT = "campaign"
 IDLE_S = 40.0  # until the driver ends a life that waits for it
 STEP_S = 0.05  # what a step trains
-SPOOLED_S = 10.0  # far more than writing a step to the spool takes
+SPOOLED_S = 60.0  # far more than writing a step to the spool takes
 FREEZE_S = 3.0  # what ending a step must never take, on the busiest machine
 TRAIN_END_S = 60.0
 
@@ -95,6 +95,7 @@ class _Trainer:
         self._indexer = make_record_index(config, self._log)
         self._spool = Spool(job.spool)
         self._run: Any = None
+        self._steps = 0  # of this life
 
     def live(self) -> int:
         try:
@@ -146,14 +147,17 @@ class _Trainer:
                 status=fact["status"],
                 record=fact["record"],
             )
+        self._notes.add("ending", step=step)
+        self._steps += 1
         began = time.monotonic()
         self._indexer.step_end(step, run=self._run)
         if time.monotonic() - began > FREEZE_S and self._life is not None and not self._life.stopped_s:
             self._notes.violation("ending a step does not wait", f"{time.monotonic() - began:.1f} s")
         # Without a run its steps are under no run's name.
         key = StepKey(self._indexer_run(), "train", step)
-        if settles(lambda: self._is_durable(key, ids), SPOOLED_S):
-            self._notes.add("ended", step=step, ids=ids)
+        if settles(lambda: self._is_durable(key, ids) or self._stop.asked, SPOOLED_S):
+            if not self._stop.asked:
+                self._notes.add("ended", step=step, ids=ids, spooled_s=round(time.monotonic() - began, 3))
         else:
             self._notes.violation("a step that ended is in the spool", key)
 
@@ -161,7 +165,7 @@ class _Trainer:
         """Whether the spool has this very step, or W&B had it so soon that the spool has let it go."""
         data = self._spool.get(key)
         if data is None:
-            return self._indexer.stats()["logged"] > 0
+            return self._indexer.stats()["logged"] >= self._steps
         rows = [row["id"] for row in json.loads(data)["rows"]]
         return rows == (ids or [f"tr_none_{key.step}"])
 
