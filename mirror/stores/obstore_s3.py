@@ -35,6 +35,8 @@ CHUNK_BYTES = 4 << 20
 PAGE = 1_000
 CONNECT_TIMEOUT = timedelta(seconds=10)
 NO_TIMEOUT = timedelta(days=1)  # every call has a deadline of ours; obstore's own would cut short a slow upload
+THREADS = 2  # for what takes long without asking the store
+HASHED_ASIDE_BYTES = 1 << 20  # a millisecond or two of MD5
 CREDENTIALS_FOR = timedelta(minutes=6)  # obstore asks again 5 minutes before; botocore fetches new ones when it must
 USER_AGENT = "record-mirror"
 CHECKSUM = "crc64nvme"  # of those that S3 checks, the cheapest
@@ -79,7 +81,7 @@ class ObstoreS3Store:
         self._redact = redact
         self._asks_before = asks_before
         self._slow = slow
-        self._threads = DaemonThreads(1, "record-mirror-credentials")
+        self._threads = DaemonThreads(THREADS, "record-mirror-s3")
         self._client: Client | None = None
         self._credentials: Callable[[], S3Credential] | None = None
         self._region: str | None = None  # the bucket's, where AWS told it
@@ -108,7 +110,7 @@ class ObstoreS3Store:
             client = await self._open()
             if self._compares is None and key.startswith(self._asks_before):
                 self._compares = await self._ask(key, data)
-            md5 = None if self._compares else hashlib.md5(data, usedforsecurity=False).hexdigest()
+            md5 = None if self._compares else await self._md5(data)
             answer = await put_async(
                 client,
                 self._prefix + key,
@@ -237,8 +239,12 @@ class ObstoreS3Store:
             if isinstance(said, AnswerError) and said.status < _PASSING and said.status != _THROTTLED:
                 return said.error_code in _REFUSES_WRONG  # another refusal says nothing: the right upload will tell
             raise
-        self._etag_is_md5 = _unquoted(answer["e_tag"]) == hashlib.md5(data, usedforsecurity=False).hexdigest()
+        self._etag_is_md5 = _unquoted(answer["e_tag"]) == _md5(data)
         return False
+
+    async def _md5(self, data: bytes) -> str:
+        """Hash, off the event loop where that would hold it up."""
+        return _md5(data) if len(data) < HASHED_ASIDE_BYTES else await self._threads.run(_md5, data)
 
     def _compare(self, key: str, stored: Stored) -> None:
         encrypted = self._settings.config.get("server_side_encryption") not in {None, "AES256"}
@@ -296,6 +302,10 @@ def region_of(bucket_url: str) -> str | None:
     except OSError:
         return None
     return region
+
+
+def _md5(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 def _unquoted(etag: str | None) -> str | None:
