@@ -83,12 +83,14 @@ class Agenda:
 
     # What the owner tells
 
-    def take(self, key: StepKey, data: bytes, run: Run | None, now: float) -> None:
-        """Take over a step: make it durable, and log it as soon as there is an active run."""
+    def take(self, key: StepKey, data: bytes, run: Run | None, now: float, *, is_spooled: bool = False) -> None:
+        """Take over a step: make it durable where it is not, and log it as soon as there is an active run."""
         series = self._series_of(key)
         being_logged = None if self._active is None else self._active.work
         self._counts["replaced"] += self._shelf.discard(key) + series.discard(key.step, being_logged=being_logged)
-        work = self._shelf.save(key, data, now + self._patience.receipts_wait_s)
+        if not is_spooled:
+            self._shelf.spool(key, data)
+        work = self._shelf.keep(key, data, now + self._patience.receipts_wait_s)
         if run is not None and run is not self._over.get(key.run):
             self._runs[key.run] = run
             for waiting in self._shelf.unpark(key.run):

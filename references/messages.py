@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mirror.config import MirrorConfig
 from references.agenda import Patience
@@ -38,18 +38,19 @@ class RunTicket:
     project: str
     offline: bool
     disabled: bool
-    pickled: bytes
-    environment: Mapping[str, str]
+    pickled: bytes = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False)  # with its key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """To the helper: a step to log."""
+    """To the helper: a step to log, which is in the spool already or, since that failed, is yet to be put there."""
 
     number: int
     key: StepKey
     data: bytes
     run: RunTicket | None
+    is_spooled: bool
 
 
 @dataclass(frozen=True, slots=True)

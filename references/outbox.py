@@ -171,6 +171,7 @@ class Outbox:
             return
         key, data = named
         built = replace(job, name=lambda: named)
+        is_spooled = self._spool(key, data)
         ticket = self._tickets.of(job.run)
         helper = self._helper_for(ticket)
         if helper is None:
@@ -179,11 +180,19 @@ class Outbox:
         number = next(self._numbers)
         with self._lock:
             self._unconfirmed[number] = built
-        helper.send(Step(number=number, key=key, data=data, run=ticket))
+        helper.send(Step(number=number, key=key, data=data, run=ticket, is_spooled=is_spooled))
         with self._lock:
             missed = self._unconfirmed.pop(number, None) if self._helper is not helper else None
         if missed is not None:  # it died before the step was among what it had
             self._hand_over_again([missed])
+
+    def _spool(self, key: StepKey, data: bytes) -> bool:
+        """Make a step durable before anybody else has to do with it; say whether that was possible."""
+        try:
+            self._order.spool.put(key, data)
+        except SpoolError:
+            return False  # the helper tries again, and says so
+        return True
 
     def _hand_over_again(self, jobs: Iterable[_Job]) -> None:
         """Give what a helper did not take to the next one, but no step to a third."""

@@ -67,9 +67,9 @@ class Helper:
 
     def _do(self, message: object) -> None:
         match message:
-            case Step(number=number, key=key, data=data, run=ticket):
+            case Step(number=number, key=key, data=data, run=ticket, is_spooled=is_spooled):
                 run = None if ticket is None else self._run_of(ticket)
-                self._worker.publish_bytes(key, data, run, lambda: self.send(Taken(number)))
+                self._worker.publish_bytes(key, data, run, lambda: self.send(Taken(number)), is_spooled=is_spooled)
             case IsOver():
                 self._answers.put(message)
             case Close(timeout_s=timeout_s):

@@ -1,8 +1,8 @@
 """Logs each step to W&B from a helper process: neither its work nor its hanging is felt by the training process.
 
-What is left here is to have a step's index built and to hand over its bytes, which one thread does. The helper does the
-rest: spool, receipts, manifest, W&B. A step is kept here until the helper has it in the spool. When the helper dies,
-such steps are given to another one; those in the spool wait there for `record-mirror link`.
+What is left here is to have a step's index built, to write it to the spool and to hand over its bytes, which one thread
+does. The helper does the rest: receipts, manifest, W&B. What a helper that dies had not heard of is given to another
+one; the steps that it had wait in the spool for `record-mirror link`.
 """
 
 from __future__ import annotations

@@ -36,12 +36,15 @@ class Shelf:
         """Whether W&B, or the client of an offline run, has everything that was taken over."""
         return not self._unlogged
 
-    def save(self, key: StepKey, data: bytes, wait_until: float) -> Work:
+    def spool(self, key: StepKey, data: bytes) -> None:
         """Make a step durable; what the disk does not take is logged from memory."""
         try:
             self._spool.put(key, data)
         except SpoolError as error:
             logger.error("%s step %d is not in the spool, and lost if W&B fails too: %s", key.phase, key.step, error)  # noqa: TRY400 - the sentence says all
+
+    def keep(self, key: StepKey, data: bytes, wait_until: float) -> Work:
+        """Keep in mind that a step is to be logged."""
         content = content_hash(data)
         self._unlogged[key] = content
         return Work(key=key, content=content, data=data, wait_until=wait_until)
@@ -125,7 +128,9 @@ class Shelf:
             return False
         without_run = (work.key, work.content)
         adopted = encode(msgspec.structs.replace(index, run=run_id))
-        named = self.save(StepKey(run_id, work.key.phase, work.key.step), adopted, work.wait_until)
+        key = StepKey(run_id, work.key.phase, work.key.step)
+        self.spool(key, adopted)
+        named = self.keep(key, adopted, work.wait_until)
         self._unlogged.pop(work.key, None)
         work.key, work.content, work.data, work.index_written = named.key, named.content, adopted, False
         self._spool.remove(*without_run)

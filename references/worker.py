@@ -42,6 +42,7 @@ class _Published:
     name: Callable[[], tuple[StepKey, bytes]]  # says which step of which run it is, and its bytes
     run: Run | None
     taken: Callable[[], object] = lambda: None
+    is_spooled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,15 @@ class Worker:
         """Hand over a step; when that is not possible any more, write it to the spool here and now."""
         self._publish(_Published(index.phase, index.step, partial(name_step, index, run), run))
 
-    def publish_bytes(self, key: StepKey, data: bytes, run: Run | None, taken: Callable[[], object]) -> None:
-        """Hand over a step whose bytes are made; see ``publish``.
+    def publish_bytes(
+        self, key: StepKey, data: bytes, run: Run | None, taken: Callable[[], object], *, is_spooled: bool
+    ) -> None:
+        """Hand over a step whose bytes are made, and perhaps in the spool; see ``publish``.
 
         ``taken`` is called, on any thread, as soon as the step is in the spool, or as it is known that the spool does
         not take it: nobody else need keep it any more.
         """
-        self._publish(_Published(key.phase, key.step, lambda: (key, data), run, taken))
+        self._publish(_Published(key.phase, key.step, lambda: (key, data), run, taken, is_spooled))
 
     def _publish(self, published: _Published) -> None:
         with self._lock:
@@ -194,7 +197,7 @@ class Worker:
             with self._lock:
                 self._dropped += 1
         else:
-            self._agenda.take(key, data, published.run, now)
+            self._agenda.take(key, data, published.run, now, is_spooled=published.is_spooled)
         published.taken()
 
     def _rescue(self) -> None:

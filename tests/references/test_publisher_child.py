@@ -36,7 +36,7 @@ def test_a_step_that_was_handed_over_before_the_training_was_killed_is_spooled(t
     spool = Spool(tmp_path / "spool")
     order = Order(settings=PublishSettings(), patience=Patience(), spool=spool, mirror=None, log_level=30)
     keys = [StepKey("run", "train", number) for number in (1, 2)]
-    steps = [Step(number=key.step, key=key, data=b"step %d" % key.step, run=None) for key in keys]
+    steps = [Step(number=key.step, key=key, data=b"step %d" % key.step, run=None, is_spooled=False) for key in keys]
     assert orphan([order, *steps]) == ""
     assert [spool.get(key) for key in keys] == [step.data for step in steps]
 
