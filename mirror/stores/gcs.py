@@ -14,10 +14,13 @@ import io
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
+import msgspec
+
 from mirror.errors import NotFoundError, StoreRefusedError, TryAgainError
+from mirror.importing import importing
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Stored
 from mirror.stores.translate import opening, translating
@@ -27,10 +30,32 @@ if TYPE_CHECKING:
     import gcsfs
 
 CHUNK_BYTES = 4 << 20
+MAX_ANSWER_BYTES = 32 << 20  # of JSON; a page of a thousand objects takes one or two
+MAX_ERROR_BYTES = 10_000
 LIST_FIELDS = "kind,nextPageToken,items(name,size,etag,generation)"
 _REFUSED = 300
 _NEXT_PART = 308  # "Resume Incomplete"
 _NOT_FOUND = 404
+
+
+class _Object(msgspec.Struct):
+    """What an answer says of an object; anything else that it says is ignored."""
+
+    name: str = ""
+    size: Annotated[int, msgspec.Meta(ge=0)] = 0  # text in the answer
+    etag: str | None = None
+    generation: str | None = None
+    md5_hash: str | None = msgspec.field(default=None, name="md5Hash")
+
+
+class _Page(msgspec.Struct):
+    items: tuple[_Object, ...] = ()
+    next_page_token: str = msgspec.field(default="", name="nextPageToken")
+    kind: str | None = None
+
+
+_objects = msgspec.json.Decoder(_Object, strict=False)
+_pages = msgspec.json.Decoder(_Page, strict=False)
 
 
 class GcsStore:
@@ -56,26 +81,26 @@ class GcsStore:
         )
         body = b"".join((head.encode(), data, f"\r\n--{boundary}--\r\n".encode()))
         with translating("put", key, self._redact):
-            answer = await self._json(
+            answer = await self._text(
                 "POST",
                 self._upload_url(),
                 {"uploadType": "multipart"},
                 data=io.BytesIO(body),
                 headers={"Content-Type": f"multipart/related; boundary={boundary}"},
             )
-        return _checked(key, answer, digest)
+            return _checked(key, _objects.decode(answer), digest)
 
     async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
         """Write a large object through a resumable upload; it becomes visible with its last part."""
         digest = hashlib.md5(usedforsecurity=False)
-        answer: Mapping[str, Any] = {}
+        answer = b""
         with translating("put", key, self._redact):
             url = await self._begin_upload(key)
             offset = 0
             async for part in parts():
                 digest.update(part)
                 last = offset + len(part) - 1
-                answer = await self._json(
+                answer = await self._text(
                     "PUT",
                     url,
                     {},
@@ -83,7 +108,7 @@ class GcsStore:
                     headers={"Content-Range": f"bytes {offset}-{last}/{size_bytes}"},
                 )
                 offset += len(part)
-        return _checked(key, answer, digest.digest())
+            return _checked(key, _objects.decode(answer), digest.digest())
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
         """Yield the object's bytes."""
@@ -96,7 +121,10 @@ class GcsStore:
         """Describe one object."""
         try:
             with translating("stat", key, self._redact):
-                return self._info(await self._json("GET", self._object_url(key), {}))
+                found = _objects.decode(await self._text("GET", self._object_url(key), {}))
+                if not found.name:
+                    raise TryAgainError("stat", key, "the answer describes no object")
+                return self._info(found)
         except NotFoundError:
             return None
 
@@ -108,16 +136,19 @@ class GcsStore:
         while True:
             try:
                 with translating("list", prefix, self._redact):
-                    answer = await self._json("GET", self._bucket_url() + "/o", query)
+                    answer = _pages.decode(await self._text("GET", self._bucket_url() + "/o", query) or b"{}")
             except NotFoundError as error:
                 raise StoreRefusedError("list", prefix, f"no such bucket: {error.reason}") from None
-            if "kind" not in answer:  # a gateway's page with status 200 must not pass for an empty bucket
+            if answer.kind is None or not all(item.name for item in answer.items):
+                # A gateway's page with status 200 must not pass for an empty bucket.
                 raise TryAgainError("list", prefix, "the answer is not a listing")
-            page = [self._info(item) for item in answer.get("items", ())]
+            if answer.next_page_token and answer.next_page_token == query.get("pageToken"):
+                raise TryAgainError("list", prefix, "the store gives the same page again and again")
+            page = [self._info(item) for item in answer.items]
             yield [info for info in page if info.key > after] if after else page
-            if not answer.get("nextPageToken"):
+            if not answer.next_page_token:
                 return
-            query["pageToken"] = answer["nextPageToken"]
+            query["pageToken"] = answer.next_page_token
 
     async def refresh(self) -> None:
         """Make a new session, which reads the credentials again."""
@@ -148,20 +179,21 @@ class GcsStore:
         params = fs._get_params(dict(query))  # noqa: SLF001 - adds the project that pays
         answer = await session.request(method, url, params=params, headers=headers, **arguments)
         if answer.status >= _REFUSED and answer.status != _NEXT_PART:
-            raise GcsAnswerError(answer.status, await answer.read(), answer.headers)
+            raise GcsAnswerError(answer.status, await _read(answer, MAX_ERROR_BYTES), answer.headers)
         return answer
 
-    async def _json(
+    async def _text(
         self,
         method: str,
         url: str,
         query: Mapping[str, str],
         **arguments: Any,  # noqa: ANN401 - aiohttp's own
-    ) -> Mapping[str, Any]:
+    ) -> bytes:
         async with await self._request(method, url, query, **arguments) as answer:
-            text = await answer.read()
-        found = json.loads(text) if text else {}
-        return found if isinstance(found, dict) else {}
+            text = await _read(answer, MAX_ANSWER_BYTES + 1)
+        if len(text) > MAX_ANSWER_BYTES:
+            raise ValueError(f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
+        return text
 
     async def _begin_upload(self, key: str) -> str:
         query = {"uploadType": "resumable"}
@@ -169,7 +201,8 @@ class GcsStore:
             return str(answer.headers["Location"])
 
     def _filesystem(self) -> gcsfs.GCSFileSystem:
-        from gcsfs import GCSFileSystem  # noqa: PLC0415 - heavy, and only where GCS is used
+        with importing:
+            from gcsfs import GCSFileSystem  # noqa: PLC0415 - heavy, and only where GCS is used
 
         if self._fs is None:
             with opening(self._redact):
@@ -188,12 +221,12 @@ class GcsStore:
     def _upload_url(self) -> str:
         return f"{self._root_url()}/upload/storage/v1/b/{quote(self._bucket, safe='')}/o"
 
-    def _info(self, item: Mapping[str, Any]) -> ObjectInfo:
+    def _info(self, item: _Object) -> ObjectInfo:
         return ObjectInfo(
-            key=str(item["name"]).removeprefix(self._prefix),
-            size_bytes=int(item.get("size", 0)),
-            etag=item.get("etag"),
-            version_id=item.get("generation"),
+            key=item.name.removeprefix(self._prefix),
+            size_bytes=item.size,
+            etag=item.etag,
+            version_id=item.generation,
         )
 
 
@@ -202,9 +235,9 @@ class GcsAnswerError(Exception):
 
     def __init__(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         """Take the reason from the answer's JSON, if it is any."""
-        text = body[:10_000].decode(errors="replace").strip()
+        text = body.decode(errors="replace").strip()
         code: str | None = None
-        with contextlib.suppress(ValueError, TypeError, KeyError, IndexError, AttributeError):
+        with contextlib.suppress(ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
             error = json.loads(text)["error"]
             text = str(error.get("message", text))
             code = str(error["errors"][0]["reason"])
@@ -217,8 +250,18 @@ class GcsAnswerError(Exception):
         }
 
 
-def _checked(key: str, answer: Mapping[str, Any], md5: bytes) -> Stored:
-    answered = answer.get("md5Hash")
-    if answered and base64.b64decode(answered) != md5:
+async def _read(answer: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    """Read no more of an answer's body than that, however long it goes on, unpacked, if it came packed."""
+    text = bytearray()
+    async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+        text += chunk
+        if len(text) >= max_bytes:
+            answer.close()  # what is left of it is not waited for
+            break
+    return bytes(text[:max_bytes])
+
+
+def _checked(key: str, answer: _Object, md5: bytes) -> Stored:
+    if answer.md5_hash and base64.b64decode(answer.md5_hash) != md5:
         raise TryAgainError("put", key, "the store holds other bytes than were sent: its MD5 differs")
-    return Stored(etag=answer.get("etag"), version_id=answer.get("generation"), md5=md5.hex())
+    return Stored(etag=answer.etag, version_id=answer.generation, md5=md5.hex())

@@ -11,6 +11,7 @@ from typing import Any
 import fsspec
 
 from mirror.errors import FileRefusedError, NotFoundError
+from mirror.importing import importing
 from mirror.location import Location
 from mirror.store import PART_BYTES, ObjectInfo, Parts, Stored
 from mirror.stores.threads import DaemonThreads
@@ -32,7 +33,8 @@ class FsspecStore:
         self, location: Location, options: Mapping[str, object], *, redact: Callable[[str], str], threads: int
     ) -> None:
         """Prepare; nothing is opened before the first call."""
-        self._class = fsspec.get_filesystem_class(location.protocol)
+        with importing:
+            self._class = fsspec.get_filesystem_class(location.protocol)
         url = f"{location.protocol}://{location.root}"
         self._location = location
         # A host or an account in the URL is an argument of the filesystem, and no part of its paths.

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from mirror.errors import CredentialsAbsentError, ThrottledError, TryAgainError
+from mirror.importing import importing
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Store, Stored
 from mirror.stores.driver import note_obstore_runs
@@ -104,7 +105,8 @@ class ObstoreS3Store:
             raise
 
     async def _put(self, key: str, data: bytes) -> Stored:
-        from obstore import put_async  # noqa: PLC0415 - only where S3 is used
+        with importing:
+            from obstore import put_async  # noqa: PLC0415 - only where S3 is used
 
         with answers("put", key, self._redact):
             client = await self._open()
@@ -129,7 +131,8 @@ class ObstoreS3Store:
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
         """Yield the object's bytes."""
-        from obstore import get_async  # noqa: PLC0415 - only where S3 is used
+        with importing:
+            from obstore import get_async  # noqa: PLC0415 - only where S3 is used
 
         with answers("get", key, self._redact):
             answer = await get_async(await self._open(), self._prefix + key)
@@ -151,7 +154,8 @@ class ObstoreS3Store:
 
     async def list_pages(self, prefix: str = "", *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """Yield pages of a thousand objects."""
-        from obstore import list as list_objects  # noqa: PLC0415 - only where S3 is used
+        with importing:
+            from obstore import list as list_objects  # noqa: PLC0415 - only where S3 is used
 
         folder = prefix.rpartition("/")[0]
         last, count = after, 0
@@ -206,7 +210,8 @@ class ObstoreS3Store:
         return client
 
     def _make(self, headers: Mapping[str, str]) -> Client:
-        from obstore.store import S3Store  # noqa: PLC0415 - only where S3 is used
+        with importing:
+            from obstore.store import S3Store  # noqa: PLC0415 - only where S3 is used
 
         config: Any = {**self._settings.config, "skip_signature": self._settings.anonymous}  # keys are not literal
         if self._region:
@@ -230,7 +235,8 @@ class ObstoreS3Store:
 
     async def _ask(self, key: str, data: bytes) -> bool:
         """Find out if the store compares checksums, by an upload with a wrong one; the right upload follows."""
-        from obstore import put_async  # noqa: PLC0415 - only where S3 is used
+        with importing:
+            from obstore import put_async  # noqa: PLC0415 - only where S3 is used
 
         try:
             answer = await put_async(self._make(_WRONG_CHECKSUM), self._prefix + key, data, use_multipart=False)
@@ -270,7 +276,8 @@ class _Chain:
         Raises:
             CredentialsAbsentError: there are none.
         """
-        from botocore.session import Session  # noqa: PLC0415 - heavy, and only where keys are not given
+        with importing:
+            from botocore.session import Session  # noqa: PLC0415 - heavy, and only where keys are not given
 
         self._found = Session(profile=profile).get_credentials()
         if self._found is None:

@@ -11,11 +11,12 @@ import base64
 import contextlib
 import hashlib
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mirror.errors import NotFoundError, TryAgainError
+from mirror.importing import importing
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Stored
 from mirror.stores.translate import opening, translating
@@ -27,6 +28,7 @@ CHUNK_BYTES = 4 << 20
 CONNECT_TIMEOUT_S = 10
 ABORT_TIMEOUT_S = 5  # to take back a large upload after its deadline; what is left is the bucket's lifecycle's to clear
 USER_AGENT = "record-mirror"
+_XXH3_128_BYTES = 16
 _MD5_HEX = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _AWS_HOST = re.compile(r"(?:^|\.)amazonaws\.com(?:\.cn)?$")
 
@@ -135,12 +137,12 @@ class S3Store:
             size_bytes=int(answer["ContentLength"]),
             etag=stored.etag,
             version_id=stored.version_id,
-            xxh3_128=base64.b64decode(checksum).hex() if checksum else None,
+            xxh3_128=_digest(checksum),
         )
 
     async def list_pages(self, prefix: str = "", *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """Yield pages of a thousand objects."""
-        request: dict[str, object] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+        request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
         if after:
             request["StartAfter"] = self._prefix + after
         while True:
@@ -151,17 +153,28 @@ class S3Store:
             if more is None or (more and not answer.get("NextContinuationToken")):
                 # A gateway's page with status 200 must not pass for an empty bucket.
                 raise TryAgainError("list", prefix, "the answer is not a whole listing")
-            yield [
+            if more and answer["NextContinuationToken"] == request.get("ContinuationToken"):
+                raise TryAgainError("list", prefix, "the store gives the same page again and again")
+            yield self._page(prefix, answer.get("Contents", ()))
+            if not more:
+                return
+            request["ContinuationToken"] = answer["NextContinuationToken"]
+
+    def _page(self, prefix: str, contents: Sequence[Mapping[str, Any]]) -> list[ObjectInfo]:
+        try:
+            page = [
                 ObjectInfo(
                     key=item["Key"].removeprefix(self._prefix),
                     size_bytes=int(item["Size"]),
                     etag=_unquoted(item.get("ETag")),
                 )
-                for item in answer.get("Contents", ())
+                for item in contents
             ]
-            if not more:
-                return
-            request["ContinuationToken"] = answer["NextContinuationToken"]
+        except KeyError as lacking:
+            raise TryAgainError("list", prefix, f"the answer lists an object without its {lacking}") from None
+        if any(found.size_bytes < 0 for found in page):
+            raise TryAgainError("list", prefix, "the answer lists an object with fewer than no bytes")
+        return page
 
     async def refresh(self) -> None:
         """Let the next call make a new session, which reads the credentials again."""
@@ -182,8 +195,9 @@ class S3Store:
         return self._client
 
     async def _connect(self) -> Any:  # noqa: ANN401 - see _client
-        from botocore.handlers import add_expect_header  # noqa: PLC0415 - heavy, and only where S3 is used
-        from s3fs import S3FileSystem  # noqa: PLC0415 - likewise
+        with importing:
+            from botocore.handlers import add_expect_header  # noqa: PLC0415 - heavy, and only where S3 is used
+            from s3fs import S3FileSystem  # noqa: PLC0415 - likewise
 
         with opening(self._redact):
             fs = S3FileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
@@ -254,6 +268,15 @@ async def _close(fs: s3fs.S3FileSystem | None) -> None:
 def _stored(answer: Mapping[str, Any], md5: str | None) -> Stored:
     version = answer.get("VersionId")
     return Stored(etag=_unquoted(answer.get("ETag")), version_id=version if version != "null" else None, md5=md5)
+
+
+def _digest(checksum: str | None) -> str | None:
+    """Return an XXH3-128 as we write it; what is none is as good as no checksum."""
+    try:
+        digest = base64.b64decode(checksum or "", validate=True)
+    except ValueError:
+        return None
+    return digest.hex() if len(digest) == _XXH3_128_BYTES else None
 
 
 def _unquoted(etag: str | None) -> str | None:
