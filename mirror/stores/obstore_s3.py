@@ -109,12 +109,12 @@ class ObstoreS3Store:
             from obstore import put_async  # noqa: PLC0415 - only where S3 is used
 
         with answers("put", key, self._redact):
-            client = await self._open()
+            await self._open()
             if self._compares is None and key.startswith(self._asks_before):
                 self._compares = await self._ask(key, data)
             md5 = None if self._compares else await self._md5(data)
             answer = await put_async(
-                client,
+                await self._open(),  # in no variable: obstore keeps a cancelled call's traceback, and so its variables
                 self._prefix + key,
                 data,
                 attributes=self._attributes,
