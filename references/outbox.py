@@ -206,7 +206,7 @@ class Outbox:
                 self._only_spool(job)
 
     def _helper_for(self, ticket: RunTicket | None) -> HelperProcess | None:
-        """Return a helper that can log to this run, or None where none can be started."""
+        """Return a helper that can log to this run, or None where none can be started any more."""
         service = None if ticket is None else ticket.environment.get(SERVICE)
         with self._lock:
             helper = self._helper
@@ -216,6 +216,8 @@ class Outbox:
             helper.end()
             helper = None
         if helper is None:
+            if self._is_too_late():
+                return None
             self._service = None
             try:
                 helper = HelperProcess(self._hear, self._gone)
@@ -228,6 +230,12 @@ class Outbox:
             helper.send(self._order)
         self._service = service or self._service
         return helper
+
+    def _is_too_late(self) -> bool:
+        """Whether nobody would wait for a helper that began now."""
+        with self._lock:
+            is_closed = self._is_closed
+        return is_closed and (self._ended.is_set() or time.monotonic() >= self._deadline)
 
     # On the helper's thread
 
