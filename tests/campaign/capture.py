@@ -161,11 +161,8 @@ class _Server:
 
     def _new_files(self) -> dict[int, str]:
         new = {number: what for number, what in open_files().items() if number not in self._files_before}
-        left = {number: what for number, what in new.items() if what not in RUNTIMES}
-        if self._life is not None and self._job.options["driver"] != "fsspec":
-            # What held a client of compiled code when its request was cut short is let go with the next use of it.
-            left = {number: what for number, what in left.items() if "socket" not in what}
-        return left
+        # An interrupt may have come between the opening of our own notes and the block that closes them.
+        return {number: what for number, what in new.items() if what not in {*RUNTIMES, self._job.notes}}
 
     def _fork(self, number: int) -> None:
         """Have a child that writes a record of its own and mirrors it, or is killed before."""
