@@ -157,7 +157,7 @@ class Actors:
     def _run_trainer(self, function: str, actor: Actor, life: Life | None) -> Process:
         job = TrainerJob(
             url=self.stage.place.url,
-            options=self.stage.options,
+            options={**self.stage.options, **({} if life else HEALTHY)},
             record_dir=str(self.stage.record_dir(actor.plan.directory)),
             notes=str(actor.notes),
             answers=tuple(str(server.notes) for server in self.of("server")),
