@@ -34,6 +34,7 @@ class Task:
     record_dir: str
     url: str  # the mirror, below which nothing is yet
     storage_options: dict[str, Any]
+    options: dict[str, Any]  # the contender's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +45,9 @@ class Measure:
     files: int
     content_bytes: int
     elapsed_s: float
-    cpu_s: float  # user and system time of this process
+    cpu_s: float  # user and system time of the client
     peak_rss_bytes: int  # of the whole process, imports included
-    submit_s: float  # median time that handing over one record kept the server
+    submit_s: float | None  # median time that handing over one record kept the server, where there is such a thing
 
     @property
     def records_per_s(self) -> float:
@@ -85,17 +86,18 @@ class Stopwatch:
         hand_over(record_id)
         self.submits_s.append(time.perf_counter() - begun_s)
 
-    def measure(self, record_dir: str) -> Measure:
-        """Return the result."""
-        files = [file for record_id in record_ids(record_dir) for file in record_files(record_dir, record_id)]
+    def measure(self, record_dir: str, *, peak_bytes: int | None = None) -> Measure:
+        """Return the result; ``peak_bytes``: resident memory, if not this process's own."""
+        ids = record_ids(record_dir)
+        files = [file for record_id in ids for file in record_files(record_dir, record_id)]
         return Measure(
-            records=len(self.submits_s),
+            records=len(ids),
             files=len(files),
             content_bytes=sum(file.stat().st_size for file in files),
             elapsed_s=self.elapsed_s,
             cpu_s=self.cpu_s,
-            peak_rss_bytes=peak_rss_bytes(),
-            submit_s=statistics.median(self.submits_s),
+            peak_rss_bytes=peak_rss_bytes() if peak_bytes is None else peak_bytes,
+            submit_s=statistics.median(self.submits_s) if self.submits_s else None,
         )
 
 
@@ -143,7 +145,6 @@ def run_contender(module: str, task: Task, *, timeout_s: float) -> Measure:
     return Measure(**json.loads(done.stdout))
 
 
-def contend(run: Callable[[str, str, dict[str, Any]], Measure]) -> None:
+def contend(run: Callable[[Task], Measure]) -> None:
     """Be a contender: what its module calls when it is run."""
-    task = Task(**json.load(sys.stdin))
-    print(json.dumps(asdict(run(task.record_dir, task.url, task.storage_options))))
+    print(json.dumps(asdict(run(Task(**json.load(sys.stdin))))))
