@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import os
 import re
 import tomllib
@@ -29,7 +28,14 @@ TIMES = ("timeout_s", "backoff_s", "shutdown_timeout_s", "rescan_s")
 SIZES = ("max_bytes_in_flight",)
 CHECKSUMS = ("auto", "xxh3_128", "md5")
 DRIVERS = ("auto", "fsspec", "obstore")
-_KIND = re.compile(r"[^\s.,;/\\\x00-\x1f\x7f-\x9f]+")
+MAX_COUNT = (1 << 31) - 1
+MAX_BYTES = (1 << 63) - 1
+MAX_TIME_S = 1e9  # some thirty years; threads cannot wait for much longer
+MAX_FILE_BYTES = 1 << 16  # of a configuration
+MAX_SHOWN_CHARS = 100  # of a wrong value
+MAX_DEPTH = 32  # of tables within tables
+_KIND = re.compile(r"[^\s.,;/\\\x00-\x1f\x7f-\x9f]{1,200}")
+_HOST = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,255}")
 
 
 class MirrorOptions(TypedDict, total=False):
@@ -81,20 +87,20 @@ class MirrorConfig:
         """Check every value, and make them immutable."""
         object.__setattr__(self, "exclude", _kinds(self.exclude))
         object.__setattr__(self, "storage_options", _options(self.storage_options))
-        for name in ("workers", "max_bytes_in_flight", "queue_size", "attempts"):
-            _check_int(name, getattr(self, name))
+        for name in ("workers", "queue_size", "attempts"):
+            _check_int(name, getattr(self, name), MAX_COUNT)
+        _check_int("max_bytes_in_flight", self.max_bytes_in_flight, MAX_BYTES)
         for name in TIMES:
             object.__setattr__(self, name, _seconds(name, getattr(self, name)))
         if not self.timeout_s:
             raise ConfigError("timeout_s must be more than 0 seconds")
         if not isinstance(self.fsync, bool):
-            raise ConfigError(f"fsync must be true or false, not {self.fsync!r}")
-        if self.host is not None and (not isinstance(self.host, str) or not self.host):
-            raise ConfigError(f"host must be an address such as '10.0.0.5', not {self.host!r}")
-        if self.upload_checksum not in CHECKSUMS:
-            raise ConfigError(f"upload_checksum must be one of {', '.join(CHECKSUMS)}, not {self.upload_checksum!r}")
-        if self.driver not in DRIVERS:
-            raise ConfigError(f"driver must be one of {', '.join(DRIVERS)}, not {self.driver!r}")
+            raise ConfigError(f"fsync must be true or false, not {_shown(self.fsync)}")
+        if self.host is not None and (not isinstance(self.host, str) or not _HOST.fullmatch(self.host)):
+            raise ConfigError(f"host must be an address such as '10.0.0.5', not {_shown(self.host)}")
+        for name, known in (("upload_checksum", CHECKSUMS), ("driver", DRIVERS)):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} must be one of {', '.join(known)}, not {_shown(getattr(self, name))}")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object] | None = None, /, **more: object) -> Self:
@@ -154,9 +160,13 @@ def file_values(path: str | os.PathLike[str]) -> dict[str, object]:
     if file.suffix in {".yaml", ".yml"}:
         raise ConfigError(f"the configuration file {file} must be TOML or JSON, not YAML")
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open("rb") as opened:
+            data = opened.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise ConfigError(f"the configuration file {file} is longer than the {MAX_FILE_BYTES} bytes that are read")
+        text = data.decode()
         values = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"the configuration file {file} cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"the configuration file {file} must hold a table of options")
@@ -191,7 +201,7 @@ def _from_text(variable: str, option: str, text: str) -> object:
             return tuple(part.strip() for part in text.split(",") if part.strip())
         if isinstance(default, Mapping):
             return json.loads(text)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         kind = "JSON" if isinstance(default, Mapping) else type(default).__name__
         kind = "time such as 10m" if option in TIMES else "size such as 64MiB" if option in SIZES else kind
         raise ConfigError(f"the environment variable {variable} must hold a valid {kind}") from None
@@ -199,6 +209,7 @@ def _from_text(variable: str, option: str, text: str) -> object:
 
 
 def _known(name: str) -> str:
+    name = name[:MAX_SHOWN_CHARS]
     name = ALIASES.get(name, name)
     known = [option.name for option in fields(MirrorConfig)]
     if name in known:
@@ -210,10 +221,10 @@ def _known(name: str) -> str:
 
 def _kinds(value: object) -> tuple[str, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Collection):
-        raise ConfigError(f"exclude must be a list of sidecar kinds such as ['experts'], not {value!r}")
+        raise ConfigError(f"exclude must be a list of sidecar kinds such as ['experts'], not {_shown(value)}")
     for kind in value:
         if not isinstance(kind, str) or not _KIND.fullmatch(kind):
-            raise ConfigError(f"exclude must list sidecar kinds such as 'experts', not {kind!r}")
+            raise ConfigError(f"exclude must list sidecar kinds such as 'experts', not {_shown(kind)}")
         if kind == "json":
             raise ConfigError("exclude lists 'json', which is the document itself: it is always copied")
     return tuple(sorted(set(value)))
@@ -233,25 +244,40 @@ def _options(value: object) -> dict[str, object]:
     return options
 
 
-def _plain(value: object) -> object:
+def _plain(value: object, depth: int = 1) -> object:
     """Turn a configuration library's containers into plain ones, which the stores' libraries expect."""
+    if depth > MAX_DEPTH:
+        raise ConfigError(f"storage_options nests tables more than {MAX_DEPTH} deep: no store takes such")
     if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
+        return {str(name): _plain(inner, depth + 1) for name, inner in value.items()}
     if isinstance(value, Collection) and not isinstance(value, str | bytes | tuple | set | frozenset):
-        return [_plain(inner) for inner in value]
+        return [_plain(inner, depth + 1) for inner in value]
     return value
 
 
-def _check_int(name: str, value: object) -> None:
+def _check_int(name: str, value: object, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{name} must be a whole number, not {value!r}")
+        raise ConfigError(f"{name} must be a whole number, not {_shown(value)}")
     if value < 1:
-        raise ConfigError(f"{name} must be at least 1, not {value}")
+        raise ConfigError(f"{name} must be at least 1, not {_shown(value)}")
+    if value > most:
+        raise ConfigError(f"{name} must be at most {most}, not more")
 
 
 def _seconds(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigError(f"{name} must be a number of seconds, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124 - NaN alone
+        raise ConfigError(f"{name} must be a number of seconds, not {_shown(value)}")
     if value < 0:
-        raise ConfigError(f"{name} must not be negative, not {value}")
+        raise ConfigError(f"{name} must not be negative, not {_shown(value)}")
+    if value > MAX_TIME_S:
+        raise ConfigError(f"{name} must be a number of seconds, at most {MAX_TIME_S:.0f}")
     return float(value)
+
+
+def _shown(value: object) -> str:
+    """Return how a wrong value looks, not all of it where it is long."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a table of tables of tables
+        return f"this {type(value).__name__}"
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."

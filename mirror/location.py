@@ -16,7 +16,7 @@ S3_PROTOCOLS = frozenset({"s3", "s3a"})
 GCS_PROTOCOLS = frozenset({"gs", "gcs"})
 # What stands before the @ of an Azure URL is the container.
 CONTAINER_PROTOCOLS = frozenset({"abfs", "abfss", "az", "adl", "wasb", "wasbs"})
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^\x00-\x1f\x7f-\x9f\ud800-\udfff]*)")
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/[^/]")
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
@@ -101,7 +101,7 @@ def place_id(location: Location, options: Mapping[str, object]) -> str:
     named += [os.environ.get(name) for name in _ENDPOINTS.get(location.protocol, ())]
     endpoint = next((str(value).rstrip("/") for value in named if value), "")
     where = "".join(f"\n{name}={options[name]}" for name in _WHERE if options.get(name))
-    digest = hashlib.sha256(f"{location.base}\n{endpoint}{where}".encode()).hexdigest()[:12]
+    digest = hashlib.sha256(f"{location.base}\n{endpoint}{where}".encode(errors="surrogatepass")).hexdigest()[:12]
     readable = re.sub(r"[^A-Za-z0-9]+", "-", location.base).strip("-")[:60]
     return f"{readable}-{digest}"
 

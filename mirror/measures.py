@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -19,7 +20,7 @@ def parse_seconds(text: str) -> float:
     found = _TIME.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is not a time such as 90, 10m or 2h")
-    return float(found[1]) * _UNITS_S[found[2]]
+    return float(found[1]) * _UNITS_S[found[2]]  # infinite when it is written with hundreds of digits
 
 
 def parse_bytes(text: str) -> int:
@@ -33,7 +34,10 @@ def parse_bytes(text: str) -> int:
         raise ValueError(f"{text!r} is not a size such as 67108864, 64MiB or 64MB")
     letter, unit = (found[2] or "").lower(), (found[3] or "").lower()
     step = 1000 if unit == "b" else 1024
-    return int(float(found[1]) * step ** (_LETTERS.index(letter) + 1 if letter else 0))
+    size_bytes = float(found[1]) * step ** (_LETTERS.index(letter) + 1 if letter else 0)
+    if math.isinf(size_bytes):
+        raise ValueError("a size of hundreds of digits is none")
+    return int(size_bytes)
 
 
 def show_seconds(seconds: float) -> str:
