@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from mirror import MirrorConfig, VerifyLevel, verify
 from mirror.names import parse_name
 from references.spool import Spool
 from tests.campaign import laws, step_laws
 from tests.campaign.actors import Actor, Actors
 from tests.campaign.stage import Stage
 
+VERIFIED_EVERY = 5  # seeds
 LEAVE_S = 30.0  # for what ends by itself once its parent is gone
 
 
@@ -29,6 +31,7 @@ def judge(stage: Stage, actors: Actors, sent_needlessly: Iterator[str]) -> int:
         ("receipts are true", laws.receipts_are_true(stage.place, objects, wanted, exclude)),
         ("receipts are true", laws.receipts_beside_are_true(stage.record_dirs, objects)),
         ("nothing is sent without need", sent_needlessly),
+        ("verify raises no false alarm", _alarms(stage)),
         *((law, breaches) for actor in actors.of("trainer") for law, breaches in _of_steps(stage, actor, objects)),
         ("no litter", laws.no_litter(stage.place, stage.scratch, hard_ends=_hard_ends(stage, actors))),
         ("logs are clean", laws.logs_are_clean(logs)),
@@ -41,6 +44,16 @@ def judge(stage: Stage, actors: Actors, sent_needlessly: Iterator[str]) -> int:
         for fact in actor.notes.read("violation"):
             stage.breach(fact["law"], f"{actor.name}: {fact['detail']}")
     return sum((parsed := parse_name(name)) is not None and parsed.kind is None for name in wanted)
+
+
+def _alarms(stage: Stage) -> Iterator[str]:
+    """Have every fifth run verified by the product too, each file read back."""
+    if stage.scenario.seed % VERIFIED_EVERY == 0:
+        storage = stage.ground.seaweed.storage_options() if stage.scenario.store != "directory" else {}
+        config = MirrorConfig.from_mapping({"storage_options": storage})
+        level = VerifyLevel(read_back=1.0)
+        for finding in verify(stage.place.url, stage.record_dirs, config=config, level=level).findings:
+            yield f"{finding.kind} {finding.name}: {finding.detail}"
 
 
 def _hard_ends(stage: Stage, actors: Actors) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,11 +30,17 @@ def main() -> int:
     parser.add_argument("--keep-all", action="store_true", help="keep the runs that do not fail, too")
     parser.add_argument("--stride", default="0/1", help=argparse.SUPPRESS)  # which of the seeds are this job's
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # everything that was started is ended
     keep = given.keep or Path(tempfile.mkdtemp(prefix="campaign-"))
     if given.jobs > 1:
         command = [sys.executable, "-m", "tests.campaign.run", "--seeds", given.seeds, "--keep", str(keep)]
         jobs = [subprocess.Popen([*command, "--stride", f"{n}/{given.jobs}"]) for n in range(given.jobs)]  # noqa: S603 - ourselves
-        return max([job.wait() for job in jobs])
+        try:
+            return max([job.wait() for job in jobs])
+        finally:
+            for job in jobs:
+                job.terminate()
+                job.wait()
     failed = 0
     with Ground(keep) as ground:
         for seed in _seeds(given.seeds, given.stride):

@@ -28,11 +28,11 @@ from mirror.samples import ProfileName, write_record
 from tests.campaign.ground import BUCKETS, Ground
 from tests.campaign.notes import Notes
 
-BUSY = 300  # records waiting from which on a server writes no faster than when the store is away
+BUSY = 100  # records waiting from which on a server writes no faster than when the store is away
 AWAY_S = 0.05  # between two records then
 KEPT = 1_000  # records on a server's disk beside those that wait; older ones are deleted, as a prune would
 SAMPLE_S = 5.0
-LAG_S = 10.0  # at most, once an outage is made up for
+LAG_S = 20.0  # at most, once an outage is made up for
 MEMORY_BYTES = 24 << 20  # that a server may have more at the end than before the outage
 DESCRIPTORS = 8  # likewise
 FLUSH_S = 300.0
