@@ -34,6 +34,8 @@ def trainable_rows(loss_masks: Sized, count: int) -> list[bool]:
         )
     masks: Any = loss_masks
     if getattr(masks, "ndim", 0) == 2:  # noqa: PLR2004 - rows and tokens
+        if getattr(masks, "itemsize", 0) == 1 and hasattr(masks, "__array_interface__"):
+            return list(map(bool, masks[:count].any(axis=1).tolist()))  # NumPy widens each byte before it sums
         # summed, since torch takes six times as long for any(); no token has a negative weight
         return [total > 0 for total in masks[:count].sum(axis=1).tolist()]
     return [_has_token(mask) for mask, _ in zip(masks, range(count), strict=False)]

@@ -69,6 +69,7 @@ RECTANGULAR: list[Callable[[list[list[int]]], Sized]] = [
     np.asarray,
     lambda rows: np.asarray(rows, dtype=np.float32),
     lambda rows: np.asarray(rows, dtype=bool),
+    lambda rows: np.asarray(rows, dtype=np.int8),
     lambda rows: np.asarray(rows)[:, :, None],
     _Tensor,
 ]
