@@ -3,6 +3,9 @@
 The lines lie in ``<record_dir>/.mirror/<place>/<writer>.jsonl``, one file a writer, only ever appended to; beside each,
 ``<writer>.sent`` holds how many of its bytes are also in the mirror. ``url`` in the same folder is the mirror's, for
 people. What has to be known of each at once is indexed; the line itself stays where it is.
+
+Whoever can write to the record directory can put anything there: no link is followed, no pipe waited for, and no more
+read than a line, a number or a URL can take.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from mirror.errors import ReceiptError
 from mirror.receipt import MAX_LINE_BYTES, Receipt, decode_line, encode_line
@@ -24,7 +28,10 @@ logger = logging.getLogger(__name__)
 
 DIRECTORY = ".mirror"
 URL_FILE = "url"
+MAX_URL_BYTES = 8_192
+_MAX_SENT_BYTES = 32
 _BATCH = 5_000  # receipts indexed in one go
+_NOT_ELSEWHERE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,7 @@ class Mark:
     def note_sent(self) -> None:
         """Remember beside the journal that it is in the mirror up to here."""
         with contextlib.suppress(OSError):  # costs a receipt sent twice
-            _sent_file(self.journal).write_text(str(self.end))
+            _write_in_place(_sent_file(self.journal), str(self.end).encode(), os.O_TRUNC)
 
 
 class Ledger:
@@ -154,12 +161,12 @@ class Ledger:
         found: list[Row] = []
         number = self._number(journal)
         try:
-            with journal.open("rb") as file:
+            with _opened(journal) as file:
                 file.seek(done)
-                for line in file:
+                while line := file.readline(MAX_LINE_BYTES + 1):
                     if not line.endswith(b"\n"):
                         if size != self._sizes.get(journal):
-                            logger.warning("%s ends in a torn line, which is skipped", journal)
+                            logger.warning("%s ends in a torn line (or an endless one), which is skipped", journal)
                         break
                     done += len(line)
                     receipt = _decode(journal, line, say=done > indexed)
@@ -185,17 +192,20 @@ class Ledger:
         return self._numbers.setdefault(journal, len(self._numbers))
 
     def _keep_url(self) -> None:
-        file = self._folder / URL_FILE
-        if self._url is not None and not file.exists():
-            with contextlib.suppress(OSError):  # costs a name that people can read
-                file.write_text(f"{self._url}\n", encoding="utf-8", errors="surrogateescape")
+        if self._url is not None:
+            text = f"{self._url}\n".encode(errors="surrogateescape")
+            with contextlib.suppress(OSError):  # it is there, or else costs a name that people can read
+                _write_in_place(self._folder / URL_FILE, text, os.O_EXCL)
 
     def _write(self, line: bytes) -> Mark | None:
         try:
             if self._descriptor is None:
                 self._folder.parent.mkdir(exist_ok=True)  # never the record directory: it may not be mounted now
                 self._folder.mkdir(exist_ok=True)
-                self._descriptor = os.open(self._own, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+                for folder in (self._folder.parent, self._folder):
+                    if folder.is_symlink():
+                        raise OSError(f"{folder} is a link, which is not followed")  # noqa: TRY301 - told like others
+                self._descriptor = os.open(self._own, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NOT_ELSEWHERE, 0o644)
                 self._keep_url()
             start = os.lseek(self._descriptor, 0, os.SEEK_END)
             if os.write(self._descriptor, line) != len(line):
@@ -224,7 +234,7 @@ def _decode(journal: Path, line: bytes, *, say: bool) -> Receipt | None:
 
 def _read_line(journal: Path, start: int) -> Receipt | None:
     try:
-        with journal.open("rb") as file:
+        with _opened(journal) as file:
             file.seek(start)
             return decode_line(file.readline(MAX_LINE_BYTES + 1))
     except (OSError, ReceiptError):
@@ -245,7 +255,8 @@ def reading(directory: Path, place: str) -> Iterator[Ledger]:
 def read_url(directory: Path, place: str) -> str | None:
     """Return the URL of a mirror by its name beside the records; None where no writer has kept it yet."""
     try:
-        text = (directory / DIRECTORY / place / URL_FILE).read_text(encoding="utf-8", errors="surrogateescape")
+        with _opened(directory / DIRECTORY / place / URL_FILE) as file:
+            text = file.readline(MAX_URL_BYTES).decode(errors="surrogateescape")
     except OSError:
         return None
     return text.strip() or None
@@ -255,13 +266,26 @@ def _is_journal(entry: os.DirEntry[str]) -> bool:
     return entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False)  # a pipe would be waited for
 
 
+def _opened(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_RDONLY | _NOT_ELSEWHERE), "rb")
+
+
+def _write_in_place(path: Path, content: bytes, how: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | _NOT_ELSEWHERE | how, 0o644)
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
 def _sent_file(journal: Path) -> Path:
     return journal.with_suffix(".sent")
 
 
 def _read_sent(journal: Path) -> int:
     try:
-        sent = int(_sent_file(journal).read_text())
+        with _opened(_sent_file(journal)) as file:
+            sent = int(file.read(_MAX_SENT_BYTES))
         return sent if sent <= journal.stat().st_size else 0
     except (OSError, ValueError):
         return 0
