@@ -19,7 +19,7 @@ _BAD_LINES = re.compile(
     r"^Traceback|a bug kept|has a bug and ends|never retrieved|was destroyed but it is pending"
     # One that still had to send when its request was cut short is closed, and gone with its loop.
     # So is what an interrupt left open between two instructions, and a record that it cut short.
-    r"|ResourceWarning: (?!unclosed transport <_SelectorSocketTransport closing|unclosed scandir|unclosed file .*/records/)"
+    r"|ResourceWarning: (?!unclosed (transport <_SelectorSocketTransport closing|scandir|file .*/records/))"
     r"|Unclosed c|Exception ignored|never awaited|Fatal Python error|database disk image"
 )
 
