@@ -9,7 +9,6 @@ there would fail it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -17,53 +16,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.command import RECORD_MIRROR, Cost, run_command, run_record_mirror
 from benchmarks.mirrored import write_mirrored
 
 URL = "s3://bench/run"
 NOBODY = "http://127.0.0.1:9"  # the discard port: nothing listens there
 STORAGE_OPTIONS = {"key": "bench", "secret": "bench", "client_kwargs": {"endpoint_url": NOBODY}}
-COMMAND = [sys.executable, "-m", "references.cli"]
 SETTLE_S = 5.0  # for a watch to have looked at its directory
 NANO = 1e9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """Seconds that a process took."""
-
-    elapsed_s: float
-    cpu_s: float  # user and system time
-
-
-def run_once(command: Sequence[str]) -> tuple[Cost, str]:
-    """Run a command to its end.
-
-    Returns:
-        What it cost, and its standard output.
-
-    Raises:
-        subprocess.CalledProcessError: it failed.
-    """
-    environment = os.environ | {"RECORD_MIRROR_STORAGE_OPTIONS": json.dumps(STORAGE_OPTIONS)}
-    begun_s = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:  # noqa: S603 - ours
-        assert process.stdout is not None  # noqa: S101 - it was asked for
-        output = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    elapsed_s = time.perf_counter() - begun_s
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return Cost(elapsed_s=elapsed_s, cpu_s=usage.ru_utime + usage.ru_stime), output
-
-
 def measure(command: Sequence[str], repeats: int) -> list[Cost]:
-    """Run a command so many times after once to warm the disk's cache."""
-    run_once(command)
-    return [run_once(command)[0] for _ in range(repeats)]
+    """Run a command so many times, after once to warm the disk's cache."""
+    return [run_command(command, os.environ)[0] for _ in range(repeats + 1)][1:]
 
 
 def measure_restart(directory: Path, files: int, repeats: int) -> list[Cost]:
@@ -72,11 +39,9 @@ def measure_restart(directory: Path, files: int, repeats: int) -> list[Cost]:
     Raises:
         RuntimeError: it did not find that all is done.
     """
-    command = [*COMMAND, "sync", "--quiet", "--json", str(directory), URL]
     costs = []
     for _ in range(repeats + 1):
-        cost, output = run_once(command)
-        summary = json.loads(output.splitlines()[-1])
+        cost, summary = run_record_mirror(["sync", str(directory), URL], STORAGE_OPTIONS)
         if (summary["copied"], summary["unchanged"]) != (0, files):
             msg = f"the restart was to find {files} files in the mirror: {summary}"
             raise RuntimeError(msg)
@@ -89,7 +54,15 @@ def measure_idle(seconds: float, repeats: int) -> list[float]:
     with tempfile.TemporaryDirectory(prefix="benchmark-idle-") as scratch:
         records = Path(scratch, "records")
         records.mkdir()
-        command = [*COMMAND, "watch", "--quiet", "--listen", "127.0.0.1:0", str(records), str(Path(scratch, "mirror"))]
+        command = [
+            *RECORD_MIRROR,
+            "watch",
+            "--quiet",
+            "--listen",
+            "127.0.0.1:0",
+            str(records),
+            str(Path(scratch, "mirror")),
+        ]
         with subprocess.Popen(command) as process:  # noqa: S603 - ours
             try:
                 time.sleep(SETTLE_S)
@@ -126,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     lines = [f"{'':44} {'elapsed':>12} {'CPU':>12}   {'target':>9}"]
     lines.append(line("import mirror", measure([sys.executable, "-c", "import mirror"], arguments.repeats), 0.06))
-    lines.append(line("record-mirror --help", measure([*COMMAND, "--help"], arguments.repeats), 0.15))
+    lines.append(line("record-mirror --help", measure([*RECORD_MIRROR, "--help"], arguments.repeats), 0.15))
     with tempfile.TemporaryDirectory(prefix="benchmark-restart-") as scratch:
         directory = arguments.directory or Path(scratch, "records")
         files = 2 * arguments.records
