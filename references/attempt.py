@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache, partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from mirror.redact import redact_url
 from references import artifact_name
 from references.artifact import build_artifact
+from references.calls import run_on_a_thread
 from references.codec import decode
 from references.landing import IndexStore, Landing, Receipts, anywhere, land, mirrored_ids, step_json
 from references.outcome import Outcome, Result, is_there, must_ask
@@ -65,19 +69,19 @@ class Job:
 
 def attempt(job: Job, receipts: Receipts | None, index_store: IndexStore | None) -> Result:
     """Try once. Never raises: whatever goes wrong is in the result."""
-    written = job.index_written or _write_index(job, index_store)
+    written = _begin_to_write(job, index_store)
     try:
-        result = _attempt(job, receipts)
+        result = _attempt(job, receipts, written)
     except RunIsOverError as error:
         result = Result(outcome=Outcome.RUN_OVER, error=redact_url(str(error)))
     except WaitedTooLongError as error:
         result = Result(outcome=Outcome.TIMED_OUT, error=redact_url(str(error)))
     except Exception as error:  # noqa: BLE001 - W&B's client has no common base for its errors
         result = Result(outcome=Outcome.FAILED, error=in_words(error))
-    return replace(result, index_written=written)
+    return replace(result, index_written=written())
 
 
-def _attempt(job: Job, receipts: Receipts | None) -> Result:
+def _attempt(job: Job, receipts: Receipts | None, written: Callable[[], bool]) -> Result:
     deadline = time.monotonic() + job.timeout_s
     if job.run is None:
         return Result(outcome=Outcome.RUN_OVER)
@@ -95,6 +99,7 @@ def _attempt(job: Job, receipts: Receipts | None) -> Result:
         if must_ask(job.key.step, newest_step, uncertain=job.uncertain) and _has(job, job.run, landing):
             return Result(outcome=Outcome.THERE, num_pending=len(landing.pending), newest_step=newest_step)
     artifact = _build(job, index, landing, readable=readable)
+    written()  # the mirror has the index before W&B does, if it takes it at all
     if time.monotonic() >= deadline:  # whoever waited has stopped, and may be logging it elsewhere by now
         raise TimeoutError("the time was over before W&B's client was given it")
     logger.debug("%s step %d goes to W&B's client, %d references", index.phase, index.step, len(landing.references))
@@ -114,9 +119,16 @@ def _too_early(job: Job, landing: Landing, *, can_wait: bool) -> Outcome | None:
     return None
 
 
-def _write_index(job: Job, index_store: IndexStore | None) -> bool:
-    if index_store is None:
-        return True
+def _begin_to_write(job: Job, index_store: IndexStore | None) -> Callable[[], bool]:
+    """Begin to give the mirror the index; return what waits for the end of that, and says whether the mirror has it."""
+    if job.index_written or index_store is None:
+        return lambda: True
+    answers: SimpleQueue[object] = SimpleQueue()
+    run_on_a_thread(partial(_write_index, job, index_store), answers.put)
+    return cache(lambda: answers.get() is True)
+
+
+def _write_index(job: Job, index_store: IndexStore) -> bool:
     try:
         index_store.write(job.key.phase, job.key.step, job.data)
     except Exception as error:  # noqa: BLE001 - a store may raise anything, and W&B shall hear of the step all the same

@@ -381,11 +381,12 @@ def test_fewer_references_never_replace_more(
 def in_flight(wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path) -> None:
     """A living training that waits no more for its first step, which W&B's client still has; its second one waits."""
     wandb_server.faults.plan("CommitArtifact", Hang())
-    settings = PublishSettings(timeout_s=0.5, backoff_s=0.05)
+    settings = PublishSettings(timeout_s=3, backoff_s=0.05)
     with publisher(tmp_path, settings=settings, patience=Patience(settle_s=300)) as made:
         for step in (1, 2):
             made.publish(local_step(step, name), run=own_run)
         assert wandb_server.wait_for("CommitArtifact")
+        assert wait_until(lambda: counts(made, "timed_out") == (1,))
         assert not made.close(1)
 
 

@@ -246,6 +246,23 @@ def test_a_finished_run_takes_nothing_and_nobody_is_alarmed(
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING and one.name.startswith("references")]
 
 
+def test_finishing_the_run_races_the_helper(
+    wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path
+) -> None:
+    """Whatever the moment, nothing is raised, and each step is in W&B once or in the spool."""
+    with publisher_process(tmp_path) as made:
+        for step in range(1, 8):
+            made.publish(step_index(step, run=name), run=own_run)
+        assert wandb_server.wait_for("CommitArtifact")
+        own_run.finish()
+        made.close(10)
+
+    spooled = {key.step for key in Spool(tmp_path).steps()}
+    logged = [json.loads(version.metadata)["global_step"] for version in versions(wandb_server, name)]
+    assert len(logged) == len(set(logged))
+    assert spooled | set(logged) == set(range(1, 8))
+
+
 def test_a_run_that_no_other_process_can_use_costs_no_step(name: str, tmp_path: Path) -> None:
     """The step waits in the spool like any other that is not logged."""
     with publisher_process(tmp_path) as made:
