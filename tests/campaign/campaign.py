@@ -34,6 +34,7 @@ class Report:
     requests: int = 0  # of the faulty phase
     looks: int = 0
     records: int = 0
+    overtaken: int = 0  # files
     elapsed_s: float = 0.0
 
 
@@ -66,6 +67,7 @@ def run(scenario: Scenario, ground: Ground) -> Report:
         requests=requests,
         looks=poller.looks,
         records=records,
+        overtaken=len(stage.overtaken),
         elapsed_s=time.monotonic() - began,
     )
 

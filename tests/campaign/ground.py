@@ -10,11 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from mirror.testing import ADMIN, WRITER, FaultProxy, Reply, SeaweedS3, s3_error
+from mirror.testing import ADMIN, WRITER, FakeGcs, FaultProxy, Reply, SeaweedS3, s3_error
 from tests.campaign.processes import Zygote
 from tests.references.wandb_standin.server import WandbServer
 
 BUCKETS = {"s3": "campaign", "s3_rotating": "campaign", "s3_versioned": "campaign-versioned"}
+GCS_BUCKET = "campaign"
 _KEY = re.compile(r"Credential=([^/]+)/")
 
 
@@ -40,6 +41,7 @@ class Ground:
         self.expiry = Expiry()
         self.zygote = Zygote()
         self._seaweed = seaweed
+        self._gcs: FakeGcs | None = None
         self._wandb: WandbServer | None = None
         self._stack = contextlib.ExitStack()
         self._lock = threading.Lock()
@@ -59,12 +61,26 @@ class Ground:
             self._stack.callback(self._wandb.stop)
         return self._wandb
 
+    @property
+    def gcs(self) -> FakeGcs:
+        """The GCS server, started when it is first asked for."""
+        if self._gcs is None:
+            self._gcs = self._stack.enter_context(FakeGcs())
+            self._gcs.make_bucket(GCS_BUCKET)
+            self._before_gcs = self._stack.enter_context(FaultProxy(self._gcs.url))
+        return self._gcs
+
     def proxy(self, store: str) -> FaultProxy:
         """Return the proxy in front of a store; one URL for ever, for it is part of what receipts are kept under."""
+        if store == "gcs":
+            assert self.gcs.url
+            return self._before_gcs
         return self._rotating if store == "s3_rotating" else self._plain
 
     def options(self, store: str) -> dict[str, Any]:
-        """Return what s3fs needs to reach a store through its proxy."""
+        """Return what the store's library needs to reach it through its proxy."""
+        if store == "gcs":
+            return self.gcs.storage_options(url=self.proxy(store).url)
         options: dict[str, Any] = self.seaweed.storage_options(ADMIN, url=self.proxy(store).url)
         if store == "s3_rotating":  # from the file that the environment names
             del options["key"], options["secret"]

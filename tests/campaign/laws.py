@@ -43,7 +43,11 @@ def everything_arrived(wanted: Mapping[str, bytes], objects: Mapping[str, bytes]
 
 
 def receipts_are_true(
-    place: Place, objects: Mapping[str, bytes], wanted: Mapping[str, bytes], exclude: Collection[str]
+    place: Place,
+    objects: Mapping[str, bytes],
+    wanted: Mapping[str, bytes],
+    exclude: Collection[str],
+    overtaken: Collection[str] = (),
 ) -> Iterator[str]:
     """The newest receipt of each record says what the store holds, and each record has one."""
     lines = [
@@ -56,7 +60,8 @@ def receipts_are_true(
     documents = {parsed.record_id for name in wanted if (parsed := parse_name(name)) and parsed.kind is None}
     for record_id in documents ^ receipts.keys():
         yield f"{record_id} has {'no' if record_id in documents else 'a'} receipt"
-    identities = _identities(place) if isinstance(place, S3Place) else {}
+    found = _identities(place) if isinstance(place, S3Place) else {}
+    identities = {name: those for name, those in found.items() if name not in overtaken}
     for record_id in documents & receipts.keys():
         yield from _is_true(receipts[record_id], objects, identities)
         names = {name for name in wanted if (parsed := parse_name(name)) and parsed.record_id == record_id}
@@ -125,8 +130,7 @@ def no_litter(place: Place, scratch: Path, *, hard_ends: int) -> Iterator[str]:
         dotted = [path for path in place.path.rglob(".*") if path.name != BALLAST]
         if len(dotted) > hard_ends:
             yield f"{len(dotted)} copies under way are left after {hard_ends} hard ends: {dotted}"
-    else:
-        assert isinstance(place, S3Place)
+    elif isinstance(place, S3Place):
         answer: Any = place.server.client().list_multipart_uploads(Bucket=place.bucket, Prefix=place.prefix)
         if len(answer.get("Uploads", ())) > hard_ends:
             yield f"{len(answer['Uploads'])} uploads in parts are left after {hard_ends} hard ends"

@@ -60,7 +60,8 @@ class Poller:
     def _listed(self) -> set[str]:
         if isinstance(self._place, DirectoryPlace):
             return {path.name for path in self._place.path.iterdir()} if self._place.path.is_dir() else set()
-        assert isinstance(self._place, S3Place)
+        if not isinstance(self._place, S3Place):
+            return self._place.names()
         below = f"{self._place.prefix}/"
         request: dict[str, Any] = {"Bucket": self._place.bucket, "Prefix": below, "Delimiter": "/"}
         names: set[str] = set()

@@ -28,6 +28,8 @@ ENVIRONMENT = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # or it asks another service first
+    "NO_GCE_CHECK": "true",
     "PYTHONWARNINGS": "default",
 }
 _FORGOTTEN = ("AWS_", "WANDB", "RECORD_MIRROR_", "GOOGLE_")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from tests.campaign import campaign
 from tests.campaign.ground import Ground
+from tests.campaign.processes import ENVIRONMENT
 from tests.campaign.scenario import draw
 
 
@@ -31,6 +33,7 @@ def main() -> int:
     parser.add_argument("--stride", default="0/1", help=argparse.SUPPRESS)  # which of the seeds are this job's
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # everything that was started is ended
+    os.environ.update(ENVIRONMENT)  # what verifies a run does so in this process
     keep = given.keep or Path(tempfile.mkdtemp(prefix="campaign-"))
     if given.jobs > 1:
         command = [sys.executable, "-m", "tests.campaign.run", "--seeds", given.seeds, "--keep", str(keep)]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from mirror.samples import ProfileName, Status
 
-StoreKind = Literal["s3", "s3_versioned", "s3_rotating", "directory"]
+StoreKind = Literal["s3", "s3_versioned", "s3_rotating", "gcs", "directory"]
 Profile = ProfileName | Literal["large"]  # large: one sidecar more, too large for one request
 Role = Literal["server", "writer", "watch", "trainer"]
 
@@ -69,7 +69,7 @@ class Gust:
     start: int
     count: int
     value: float = 0.0  # bytes, seconds or bytes a second
-    puts_only: bool = True
+    writes_only: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ WANDB_FAULTS = ("down", "hang", "status", "drop", "lose_commit", "delay", "refus
 def draw(seed: int) -> Scenario:
     """Return the scenario of a seed: the same on any machine and day."""
     rng = random.Random(f"campaign/{seed}")  # noqa: S311 - no secrets
-    store: StoreKind = rng.choices(("s3", "s3_versioned", "s3_rotating", "directory"), (5, 2, 1, 2))[0]
+    store: StoreKind = rng.choices(("s3", "s3_versioned", "s3_rotating", "gcs", "directory"), (5, 2, 1, 1, 2))[0]
     has_wandb = seed % WANDB_EVERY == 0 and store != "s3_rotating"  # whose second key may only write
     shape = rng.choices(("one", "two", "shared", "watched"), (5, 2, 2, 2))[0]
     actors = [*_capture(rng, shape)]
@@ -211,7 +211,7 @@ def _gust(rng: random.Random) -> Gust:
         start=rng.randint(0, 50),
         count=rng.randint(1, 3) if kind == "hang" else rng.randint(1, 12),
         value=values.get(kind, 0.0),
-        puts_only=kind != "truncate" and rng.random() < 0.8,
+        writes_only=kind != "truncate" and rng.random() < 0.8,
     )
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign.disks import Disk
-from tests.campaign.ground import BUCKETS, Ground
+from tests.campaign.ground import BUCKETS, GCS_BUCKET, Ground
 from tests.campaign.scenario import Scenario, Spell
-from tests.mirror.places import DirectoryPlace, Place, S3Place
+from tests.mirror.places import DirectoryPlace, GcsPlace, Place, S3Place
 
 DISK_MIB = 48
 LARGE_MIB = 140  # for a large record, and its temporary file
@@ -27,6 +27,7 @@ class Stage:
         self.scenario = scenario
         self.ground = ground
         self.breaches: list[str] = []
+        self.overtaken: frozenset[str] = frozenset()  # files that a late write of an older generation replaced
         self.directory = ground.scratch / name
         self.scratch = self.directory / "tmp"
         self.scratch.mkdir(parents=True)
@@ -37,6 +38,8 @@ class Stage:
         if scenario.store == "directory":
             self.mirror_disk = Disk(self.directory / "mirror", size_mib)
             self.place: Place = DirectoryPlace(self.directory / "mirror" / "run-7")
+        elif scenario.store == "gcs":
+            self.place = GcsPlace(ground.gcs, GCS_BUCKET, f"campaign/{name}")
         else:
             self.place = S3Place(ground.seaweed, BUCKETS[scenario.store], f"campaign/{name}")
         self.options: dict[str, Any] = {**scenario.options}
@@ -45,6 +48,7 @@ class Stage:
         self._credentials = self.directory / "credentials"
         ground.write_credentials(self._credentials, rotated=False)
         ground.expiry.expired = None
+        self.direct_options = {} if scenario.store == "directory" else self.place.options()
         self.proxy = ground.proxy(scenario.store)
         self.proxy.up()
         self.proxy.latency_s = 0.0

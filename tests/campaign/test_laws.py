@@ -136,7 +136,7 @@ def test_a_scenario_is_its_seeds_alone() -> None:
     assert draw(7) == draw(7)
     assert draw(7) != draw(8)
     scenarios = [draw(seed) for seed in range(1_000)]
-    assert {scenario.store for scenario in scenarios} == {"s3", "s3_versioned", "s3_rotating", "directory"}
+    assert {scenario.store for scenario in scenarios} == {"s3", "s3_versioned", "s3_rotating", "gcs", "directory"}
     assert {gust.kind for scenario in scenarios for gust in scenario.gusts} == {*GUSTS}
     actors = [actor for scenario in scenarios for actor in scenario.actors]
     assert {actor.role for actor in actors} == {"server", "writer", "watch", "trainer"}

@@ -103,7 +103,7 @@ def blow(proxy: FaultProxy, gusts: Sequence[Gust]) -> Counter:
 
 
 def _matcher(counter: Counter, gust: Gust) -> Callable[[str, str], bool]:
-    return lambda method, _path: counter.count > gust.start and (method == "PUT" or not gust.puts_only)
+    return lambda method, _path: counter.count > gust.start and (method in {"PUT", "POST"} or not gust.writes_only)
 
 
 class Spells:

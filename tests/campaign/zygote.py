@@ -21,6 +21,7 @@ from typing import Any
 
 PRELOADED = (
     "botocore.session",
+    "gcsfs",
     "s3fs",
     "watchfiles",
     "mirror.running",
