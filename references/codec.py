@@ -10,6 +10,8 @@ from references.errors import IndexFormatError, UnknownVersionError
 from references.run_index import FORMAT_VERSION, StepIndex
 
 MAX_BYTES = 1 << 28  # a million rows without annotations
+MAX_VALUES = 20_000_000  # likewise; each may take a hundred times its own bytes once it is read
+_BEFORE_VALUES = (b",", b"[", b"{")
 
 
 class _Versioned(msgspec.Struct):
@@ -31,11 +33,13 @@ def decode(data: bytes) -> StepIndex:
 
     Raises:
         UnknownVersionError: it is of another format version.
-        IndexFormatError: it is too large, not JSON, lacks a field, has a field of a wrong type, or names a file by
-            what is no plain file name.
+        IndexFormatError: it is too large, holds too many values, is no JSON, lacks a field, has one of a wrong type,
+            or names a file by what is no plain file name.
     """
     if len(data) > MAX_BYTES:
         raise IndexFormatError(f"the step index has {len(data)} bytes, more than the {MAX_BYTES} that are read")
+    if sum(data.count(sign) for sign in _BEFORE_VALUES) > MAX_VALUES:
+        raise IndexFormatError(f"the step index has more than the {MAX_VALUES} values that are read")
     try:
         version = _version_decoder.decode(data).format_version
         if version != FORMAT_VERSION:

@@ -158,13 +158,16 @@ class ObstoreS3Store:
             from obstore import list as list_objects  # noqa: PLC0415 - only where S3 is used
 
         folder = prefix.rpartition("/")[0]
-        last, count = after, 0
+        first, last, count = "", after, 0
         try:
             with answers("list", prefix, self._redact):
                 client = await self._open()
                 offset = self._prefix + after if after else None
                 async for page in list_objects(client, self._prefix + folder, offset=offset, chunk_size=PAGE):
                     infos = [self._info(item) for item in page]
+                    first = first or infos[0].key
+                    if any(info.key == first for info in infos[0 if count else 1 :]):
+                        raise TryAgainError("list", prefix, "the store gives the same page again and again")
                     count += len(infos)
                     last = infos[-1].key
                     yield (
