@@ -7,7 +7,7 @@ import gzip
 import json
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, Self
 from xml.sax.saxutils import escape
 
 import pytest
@@ -36,7 +36,8 @@ class Impostor:
         self._proxy = FaultProxy("http://127.0.0.1:9", check_request=lambda *_: self.reply)
         self._runner = asyncio.Runner()
 
-    def __enter__(self) -> Impostor:
+    def __enter__(self) -> Self:
+        """Listen, and open the store."""
         self._proxy.__enter__()
         key = {"key": "k" * 8, "secret": "s" * 8}
         endpoint = {"endpoint_url": self._proxy.url, "region_name": "us-east-1"}
@@ -53,6 +54,7 @@ class Impostor:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Close both."""
         self._runner.run(self.store.aclose())
         self._runner.close()
         self._proxy.__exit__(None, None, None)
@@ -98,7 +100,8 @@ def s3_page(contents: str, *, more: str = "false", token: str = "") -> bytes:
 
 def s3_item(key: str = "run-7/tr_a.json.zst", size: str = "3", at: str = "2026-01-01T00:00:00.000Z") -> str:
     """Return one object of such a page."""
-    return f"<Contents><Key>{key}</Key><LastModified>{at}</LastModified><ETag>&quot;a&quot;</ETag><Size>{size}</Size></Contents>"
+    item = f"<Key>{key}</Key><LastModified>{at}</LastModified><ETag>&quot;a&quot;</ETag><Size>{size}</Size>"
+    return f"<Contents>{item}</Contents>"
 
 
 sizes = st.sampled_from(["-5", str(2**64), "9" * 5_000, "NaN", "1e400", "", "0x10", "3.5", "三"]) | names
