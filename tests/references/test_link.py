@@ -17,7 +17,6 @@ import wandb
 
 from mirror import RecordMirror
 from mirror.samples import write_record
-from references.agenda import Patience
 from references.claims import By, Claims
 from references.codec import decode, encode
 from references.errors import ConfigError, LinkError
@@ -26,7 +25,7 @@ from references.link_plan import Verdict
 from references.run_index import Phase, StepIndex
 from references.seams import PublishSettings
 from references.spool import Spool, StepKey
-from tests.references.publishing import MirrorReceipts, counts, publisher, row, step_index, versions, wait_until
+from tests.references.publishing import MirrorReceipts, counts, publisher, row, step_index, versions
 from tests.references.wandb_standin.faults import Hang, LoseReply, Refuse, Status
 
 if TYPE_CHECKING:
@@ -378,21 +377,19 @@ def test_fewer_references_never_replace_more(
 
 
 @pytest.fixture
-def in_flight(wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path) -> None:
-    """A living training that waits no more for its first step, which W&B's client still has; its second one waits."""
-    wandb_server.faults.plan("CommitArtifact", Hang())
-    settings = PublishSettings(timeout_s=3, backoff_s=0.05)
-    with publisher(tmp_path, settings=settings, patience=Patience(settle_s=300)) as made:
-        for step in (1, 2):
-            made.publish(local_step(step, name), run=own_run)
-        assert wandb_server.wait_for("CommitArtifact")
-        assert wait_until(lambda: counts(made, "timed_out") == (1,))
-        assert not made.close(1)
+def training(own_run: wandb.Run, name: str, tmp_path: Path) -> Claims:
+    """A training that goes on and may be logging step 1; step 2 it has let go of."""
+    assert own_run.id == name
+    spooled(tmp_path, local_step(1, name), local_step(2, name))
+    claims = Claims(Spool(tmp_path), By.TRAINING)
+    claims.hold(StepKey(name, "train", 1), 600)
+    return claims
 
 
-@pytest.mark.usefixtures("in_flight")
-def test_what_the_training_may_be_logging_is_left_to_it(wandb_server: WandbServer, name: str, tmp_path: Path) -> None:
-    """One sentence says so; what it let go of is logged, and in the end W&B has each step once."""
+def test_what_the_training_may_be_logging_is_left_to_it(
+    wandb_server: WandbServer, training: Claims, name: str, tmp_path: Path
+) -> None:
+    """One sentence says so; what it has let go of is logged, and the other as soon as it lets go of that."""
     for dry_run in (True, False):
         summary = run_link(name, tmp_path, dry_run=dry_run)
         assert verdicts(summary) == [(1, Verdict.LOG), (2, Verdict.LOG)]
@@ -400,33 +397,30 @@ def test_what_the_training_may_be_logging_is_left_to_it(wandb_server: WandbServe
         assert left.step == 1
         assert f"the training in process {os.getpid()} on " in str(left.error)
         assert "--force" in str(left.error)
+    assert aliases(wandb_server, name) == {"train-step-2": 2, "latest": 2}
 
-    wandb_server.heal()
-    assert wait_until(lambda: len(versions(wandb_server, name)) == 2)
-    assert verdicts(run_link(name, tmp_path)) == [(1, Verdict.THERE)]
-    assert sorted(aliases(wandb_server, name).values()) == [1, 2, 2]
+    training.release(StepKey(name, "train", 1))
+    assert run_link(name, tmp_path).failed == []
+    assert aliases(wandb_server, name) == {"train-step-1": 1, "train-step-2": 2, "latest": 2}
     assert Spool(tmp_path).count() == 0
 
 
-@pytest.mark.usefixtures("in_flight")
-def test_a_link_can_be_forced(name: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("training")
+def test_a_link_can_be_forced(wandb_server: WandbServer, name: str, tmp_path: Path) -> None:
     """Whoever knows better logs it all the same."""
-    summary = run_link(name, tmp_path, force=True)
+    assert run_link(name, tmp_path, force=True).failed == []
+    assert aliases(wandb_server, name) == {"train-step-1": 1, "train-step-2": 2, "latest": 2}
 
-    assert (summary.count(Verdict.LOG), summary.failed) == (2, [])
 
-
-@pytest.mark.usefixtures("in_flight")
+@pytest.mark.usefixtures("training")
 def test_a_run_that_is_over_logs_nothing_any_more(
     wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path
 ) -> None:
     """Once W&B knows the run's end, what its client had is there or never will be."""
-    wandb_server.heal()
     own_run.finish()
 
     assert run_link(name, tmp_path).failed == []
-    assert sorted(aliases(wandb_server, name).values()) == [1, 2, 2]
-    assert len(versions(wandb_server, name)) == 2
+    assert aliases(wandb_server, name) == {"train-step-1": 1, "train-step-2": 2, "latest": 2}
 
 
 def test_one_link_at_a_time_logs_a_step(name: str, tmp_path: Path) -> None:

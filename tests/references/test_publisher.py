@@ -178,7 +178,7 @@ def test_a_version_that_came_through_after_all_is_found(
 ) -> None:
     """Abandoned while the server hung, committed when it woke: the next step is logged only after that is known."""
     wandb_server.faults.plan("CommitArtifact", Hang(), times=1)
-    settings = PublishSettings(queue_size=8, timeout_s=3, backoff_s=0.05)
+    settings = PublishSettings(queue_size=8, timeout_s=1, backoff_s=0.05)
     with publisher(tmp_path, settings=settings) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert wait_until(lambda: counts(made, "timed_out") == (1,))
