@@ -15,12 +15,14 @@ import socket
 import time
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from references.spool import Spool, StepKey
 
 MAX_BYTES = 4096
+LATEST_S = 1e11  # that anybody can mean, and a calendar has
 _LIVING = frozenset("RSDTtWIKP")  # states of a process in which it, or its client, may go on
 
 
@@ -46,7 +48,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     process: int
     began: str | None
-    until_s: float
+    until_s: Annotated[float, msgspec.Meta(le=LATEST_S)]
 
     def is_alive(self, now_s: float) -> bool:
         """Say whether the process may still be at it; of one on another host nobody knows before the time is over."""

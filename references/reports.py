@@ -46,7 +46,7 @@ def report_pull(summary: PullSummary, source: str, out: str, output: Output) -> 
         )
     _report_local_only(summary.local_only, output)
     if summary.left_out:
-        output.remark(f"the mirror leaves out, on purpose: {', '.join(sorted(summary.left_out))}")
+        output.remark(f"the mirror leaves out, on purpose: {_on_one_line(', '.join(sorted(summary.left_out)))}")
     failed = len(summary.not_pulled)
     copied = f"{plural(summary.copied_records, 'record')} ({plural(summary.copied_files, 'file')}, "
     copied += f"{format_bytes(summary.copied_bytes)})"

@@ -142,23 +142,30 @@ async def find_steps(source: Source) -> list[KnownStep]:
 async def load_steps(source: Source, wanted: Iterable[KnownStep]) -> AsyncGenerator[LoadedStep | BadStep, None]:
     """Read the indexes of these steps, some ahead, and give them in that order; a bad one does not hide the next."""
     todo = iter(wanted)
-    ahead = deque(asyncio.create_task(_load(source, known)) for known in islice(todo, AHEAD))
+    ahead = deque((known, asyncio.create_task(_fetch(source, known))) for known in islice(todo, AHEAD))
     try:
         while ahead:
-            loaded = await ahead[0]
+            known, task = ahead[0]
+            fetched = await task
             ahead.popleft()
-            ahead += [asyncio.create_task(_load(source, known)) for known in islice(todo, 1)]
-            yield loaded
+            ahead += [(later, asyncio.create_task(_fetch(source, later))) for later in islice(todo, 1)]
+            yield _read(known, fetched) if isinstance(fetched, Fetched) else fetched  # one at a time: it may grow large
     finally:
-        for task in ahead:
+        for _, task in ahead:
             task.cancel()
 
 
-async def _load(source: Source, known: KnownStep) -> LoadedStep | BadStep:
+async def _fetch(source: Source, known: KnownStep) -> Fetched | BadStep:
     try:
-        fetched = await source.fetch(known)
-        index = decode(fetched.data)
+        return await source.fetch(known)
     except (IndexFormatError, SourceError, StoreError) as error:
+        return BadStep(known=known, reason=str(error))
+
+
+def _read(known: KnownStep, fetched: Fetched) -> LoadedStep | BadStep:
+    try:
+        index = decode(fetched.data)
+    except IndexFormatError as error:
         return BadStep(known=known, reason=str(error))
     if (index.phase, index.step) != (known.phase, known.step):
         return BadStep(known=known, reason=f"the index says that it is {index.phase} step {index.step}")
