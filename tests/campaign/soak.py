@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -28,8 +29,9 @@ from mirror.samples import ProfileName, write_record
 from tests.campaign.ground import BUCKETS, Ground
 from tests.campaign.notes import Notes
 
-BUSY = 100  # records waiting from which on a server writes no faster than when the store is away
-AWAY_S = 0.05  # between two records then
+ROUND = 10  # records
+BUSY = 100  # records waiting; beyond them a server writes half as fast as the mirror copies, so that it catches up
+AWAY_S = 1.0  # for one round while nothing is copied
 KEPT = 1_000  # records on a server's disk beside those that wait; older ones are deleted, as a prune would
 SAMPLE_S = 5.0
 LAG_S = 20.0  # at most, once an outage is made up for
@@ -65,9 +67,9 @@ def serve(order: dict[str, Any]) -> int:
             written.append((record_id, write_record(directory, record_id, profile=profile, rng=rng)))
             mirror.submit(directory, record_id)
             number += 1
-            stats = mirror.stats() if number % 10 == 0 else None
+            stats = mirror.stats() if number % ROUND == 0 else None
             if stats is not None and stats["pending"] + stats["late"] > BUSY:
-                time.sleep(10 * AWAY_S)
+                _wait_for(mirror, stats["mirrored"] + 2 * ROUND)
             if stats is not None and not stats["late"]:  # what was handed over first is copied first
                 while len(written) > stats["pending"] + KEPT:
                     for name in written.popleft()[1]:
@@ -78,6 +80,12 @@ def serve(order: dict[str, Any]) -> int:
         is_flushed = mirror.flush(FLUSH_S)
         notes.add("end", written=number, flushed=is_flushed, **_costs(), **_some(mirror.stats()))
     return 0
+
+
+def _wait_for(mirror: RecordMirror, mirrored: int) -> None:
+    deadline = time.monotonic() + AWAY_S
+    while mirror.stats()["mirrored"] < mirrored and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def _costs() -> dict[str, int]:
@@ -101,6 +109,7 @@ def main() -> int:
     parser.add_argument("--servers", type=int, default=6)
     parser.add_argument("--driver", default="auto", help="what makes the requests: auto, obstore or fsspec")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # everything that was started is ended
     lasts_s = given.minutes * 60
     with tempfile.TemporaryDirectory(prefix="soak-") as scratch, Ground(Path(scratch)) as ground:
         url = f"s3://{BUCKETS['s3']}/soak"
