@@ -102,7 +102,7 @@ def place_id(location: Location, options: Mapping[str, object]) -> str:
     endpoint = next((str(value).rstrip("/") for value in named if value), "")
     where = "".join(f"\n{name}={options[name]}" for name in _WHERE if options.get(name))
     digest = hashlib.sha256(f"{location.base}\n{endpoint}{where}".encode(errors="surrogatepass")).hexdigest()[:12]
-    readable = re.sub(r"[^A-Za-z0-9]+", "-", location.base).strip("-")[:60]
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", location.shown).strip("-")[:60]
     return f"{readable}-{digest}"
 
 

@@ -16,7 +16,18 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from mirror.config import ALIASES, CHECKSUMS, DRIVERS, ENV_PREFIX, SIZES, TIMES, MirrorConfig, file_values, measured
+from mirror.config import (
+    ALIASES,
+    CHECKSUMS,
+    DRIVERS,
+    ENV_PREFIX,
+    MAX_DEPTH,
+    SIZES,
+    TIMES,
+    MirrorConfig,
+    file_values,
+    measured,
+)
 from mirror.errors import ConfigError
 from mirror.location import GCS_PROTOCOLS, S3_PROTOCOLS
 from mirror.measures import parse_bytes, parse_seconds, show_bytes, show_seconds
@@ -167,11 +178,11 @@ def parse_storage_option(text: str) -> tuple[list[str], object]:
     """
     name, equals, value = text.partition("=")
     path = name.strip().split(".")
-    if not equals or not all(path):
+    if not equals or not all(path) or len(path) > MAX_DEPTH:
         raise ConfigError("--storage-option takes NAME=VALUE such as anon=true")
     try:
         return path, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return path, value
 
 

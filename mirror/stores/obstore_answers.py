@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from mirror.errors import FileRefusedError
-from mirror.stores.translate import translating
+from mirror.stores.translate import raise_alone, translating
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})[^:]*: ?(.*)", re.DOTALL)
 _CODE = re.compile(r"<Code>\s*([^<\s]+)\s*</Code>")
@@ -42,13 +42,11 @@ def answers(operation: str, key: str, redact: Callable[[str], str]) -> Iterator[
             yield
         except Exception as error:
             if str(error).startswith(_BAD_KEYS):
-                raise UnnamedError(
-                    operation, key, "obstore takes no such name: set the option driver to fsspec"
-                ) from None
+                raise_alone(UnnamedError(operation, key, "obstore takes no such name: set the option driver to fsspec"))
             said = understand(error)
             if said is None:
                 raise
-            raise said from None  # the original's text is a page of Rust's
+            raise_alone(said)  # the original's text is a page of Rust's
 
 
 def understand(error: Exception) -> Exception | None:

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import math
 from collections.abc import Callable, Iterator, Mapping
+from typing import NoReturn
 
 from mirror.errors import (
     AccessDeniedError,
@@ -120,9 +121,33 @@ def translating(operation: str, key: str, redact: Callable[[str], str]) -> Itera
         raise
     except Exception as error:
         translated = translate(error, operation, key, redact)
-        if redact(str(error)) == str(error):
+        if all(redact(told) == told for told in _all_told(error)):
             raise translated from error
-        raise translated from None  # the original's text may hold what was redacted
+        raise_alone(translated)
+
+
+def raise_alone(error: Exception) -> NoReturn:
+    """Raise an error without the one that is being handled: that may hold what was redacted.
+
+    ``from None`` hides it from tracebacks, and leaves it to whoever looks for it.
+    """
+    try:
+        raise error from None  # noqa: TRY301 - to take away what it would carry along
+    except Exception:
+        error.__context__ = None
+        raise
+
+
+def _all_told(error: BaseException) -> Iterator[str]:
+    """Yield whatever a traceback or a collector of errors shows of an error and of those that it came from."""
+    seen: set[int] = set()
+    links = [error]
+    while links:
+        link = links.pop()
+        if id(link) not in seen:
+            seen.add(id(link))
+            yield from (str(link), repr(link))
+            links += [before for before in (link.__cause__, link.__context__) if before is not None]
 
 
 @contextlib.contextmanager
@@ -135,7 +160,7 @@ def opening(redact: Callable[[str], str]) -> Iterator[None]:
     try:
         yield
     except (ValueError, *BUGS) as error:
-        raise StoreRefusedError("open", "", about_options(redact(_one_line(error)))) from None
+        raise_alone(StoreRefusedError("open", "", about_options(redact(_one_line(error)))))
 
 
 def translate(error: BaseException, operation: str, key: str, redact: Callable[[str], str]) -> StoreError:
