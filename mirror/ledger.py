@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mirror.errors import ReceiptError
-from mirror.receipt import MAX_LINE_BYTES, Receipt, decode_line, encode_line
+from mirror.receipt import MAX_LINE_BYTES, Glance, Receipt, decode_line, encode_line, glance_at
 from mirror.receipt_index import Line, ReceiptIndex, Row, row_of
 from mirror.record import FileState
 
@@ -156,29 +156,23 @@ class Ledger:
         """Index what is new in a journal and, to ``adopt`` them, return the lines that nobody has sent yet."""
         indexed = self._read.get(journal, 0)
         sent = _read_sent(journal) if adopt else 0
-        done = max(self._adopted.get(journal, 0), min(sent, indexed)) if adopt else indexed
+        done = start = max(self._adopted.get(journal, 0), min(sent, indexed)) if adopt else indexed
         unsent: list[tuple[bytes, Mark]] = []
         found: list[Row] = []
         number = self._number(journal)
         try:
-            with _opened(journal) as file:
-                file.seek(done)
-                while line := file.readline(MAX_LINE_BYTES + 1):
-                    if not line.endswith(b"\n"):
-                        if size != self._sizes.get(journal):
-                            logger.warning("%s ends in a torn line (or an endless one), which is skipped", journal)
-                        break
-                    done += len(line)
-                    receipt = _decode(journal, line, say=done > indexed)
-                    if receipt is None:
-                        continue
-                    if done > indexed:
-                        found.append(row_of(receipt, Line(number, done - len(line))))
-                    if adopt and done > sent:
-                        unsent.append((line, Mark(journal, done)))
-                    if len(found) >= _BATCH:
-                        self._index.add(found)
-                        found.clear()
+            for done, line in self._lines(journal, start, size):
+                is_unsent = adopt and done > sent
+                receipt = _decode(journal, line, whole=is_unsent, say=done > indexed)
+                if receipt is None:
+                    continue
+                if done > indexed:
+                    found.append(row_of(receipt, Line(number, done - len(line))))
+                if is_unsent:
+                    unsent.append((line, Mark(journal, done)))
+                if len(found) >= _BATCH:
+                    self._index.add(found)
+                    found.clear()
         except OSError as error:
             logger.warning("cannot read the receipts in %s: %s", journal, error)
         self._index.add(found)
@@ -187,6 +181,19 @@ class Ledger:
         if adopt:
             self._adopted[journal] = done
         return unsent
+
+    def _lines(self, journal: Path, start: int, size: int) -> Iterator[tuple[int, bytes]]:
+        """Yield each whole line behind ``start``, and where it ends."""
+        end = start
+        with _opened(journal) as file:
+            file.seek(start)
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                if not line.endswith(b"\n"):
+                    if size != self._sizes.get(journal):
+                        logger.warning("%s ends in a torn line (or an endless one), which is skipped", journal)
+                    return
+                end += len(line)
+                yield end, line
 
     def _number(self, journal: Path) -> int:
         return self._numbers.setdefault(journal, len(self._numbers))
@@ -223,9 +230,10 @@ class Ledger:
             return None
 
 
-def _decode(journal: Path, line: bytes, *, say: bool) -> Receipt | None:
+def _decode(journal: Path, line: bytes, *, whole: bool, say: bool) -> Receipt | Glance | None:
+    """Read a line: ``whole`` where it goes on from here, else only what says what it covers."""
     try:
-        return decode_line(line)
+        return decode_line(line) if whole else glance_at(line)
     except ReceiptError as error:
         if say:
             logger.warning("skipped a line of %s: %s", journal, error)

@@ -11,7 +11,6 @@ import fnmatch
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from mirror.ledger import Ledger
@@ -77,15 +76,29 @@ def look(
     entries = iter_entries(directory, but=KNOWN_KINDS.union(exclude))
     if wanted is not every_id:
         entries = (entry for entry in entries if wanted(entry.record_id))
-    while chunk := list(islice(entries, CHUNK)):
-        yield _judge(directory, chunk, ledger, exclude)
+    documents: dict[str, FileState] = {}
+    sidecars: list[Entry] = []
+    for entry in entries:
+        if entry.kind is None:
+            documents[entry.record_id] = entry.state
+        else:
+            sidecars.append(entry)
+        if len(documents) + len(sidecars) >= CHUNK:
+            yield _judge(directory, documents, sidecars, ledger, exclude)
+            documents, sidecars = {}, []
+    if documents or sidecars:
+        yield _judge(directory, documents, sidecars, ledger, exclude)
 
 
-def _judge(directory: Path, chunk: list[Entry], ledger: Ledger, exclude: Collection[str]) -> Chunk:
-    documents = {entry.record_id: entry.state for entry in chunk if entry.kind is None}
+def _judge(
+    directory: Path,
+    documents: dict[str, FileState],
+    sidecars: list[Entry],
+    ledger: Ledger,
+    exclude: Collection[str],
+) -> Chunk:
     count = len(documents)
     covered = ledger.covered(documents, exclude)
-    sidecars = [entry for entry in chunk if entry.kind is not None]
     for entry in sidecars:
         receipt = ledger.get(entry.record_id)
         if receipt is not None and receipt.file(entry.state.name) is None:

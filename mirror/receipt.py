@@ -86,6 +86,46 @@ def decode_line(line: bytes) -> Receipt:
     return receipt
 
 
+class FileGlance(msgspec.Struct, frozen=True, gc=False):
+    """What a glance at a receipt sees of one file."""
+
+    name: str
+    size: int
+    ctime_ns: int | None = None
+    inode: int | None = None
+
+
+class Glance(msgspec.Struct, frozen=True, gc=False):
+    """What of a receipt says which document it covers: a restart reads a directory's all, and has no time for more."""
+
+    id: str
+    at: float
+    files: tuple[FileGlance, ...]
+    v: int = VERSION
+    excluded: tuple[str, ...] = ()
+
+
+_glancer = msgspec.json.Decoder(Glance)
+
+
+def glance_at(line: bytes) -> Glance:
+    """Read of a line what covers its document, without a check of the rest.
+
+    Raises:
+        ReceiptError: it is not a receipt of this version, or lists no document.
+    """
+    try:
+        glance = _glancer.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ReceiptError(f"not a receipt: {error}") from None
+    _check_version(glance.v)
+    document = document_name(glance.id)
+    for file in glance.files:
+        if file.name == document:
+            return glance
+    raise ReceiptError(f"a receipt of {glance.id!r} does not list its document")
+
+
 def decode_lines(data: bytes) -> Iterator[Receipt | ReceiptError]:
     """Read a segment line by line: a receipt, or the error that says why a line is none.
 
@@ -128,11 +168,15 @@ def following(previous: Receipt | None, receipt: Receipt) -> Receipt:
     return replace(receipt, at=at, files=(*kept, *receipt.files))
 
 
-def _check(receipt: Receipt) -> None:
-    if receipt.v != VERSION:
+def _check_version(version: int) -> None:
+    if version != VERSION:
         raise ReceiptError(
-            f"a receipt of version {receipt.v}: this release reads version {VERSION}, upgrade record-mirror"
+            f"a receipt of version {version}: this release reads version {VERSION}, upgrade record-mirror"
         )
+
+
+def _check(receipt: Receipt) -> None:
+    _check_version(receipt.v)
     if not 0 < len(receipt.files) <= MAX_FILES:
         raise ReceiptError(f"a receipt lists {len(receipt.files)} files: 1 to {MAX_FILES} are possible")
     documents = 0

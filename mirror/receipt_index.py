@@ -12,7 +12,7 @@ from xxhash import xxh3_64_intdigest
 
 from mirror.names import document_name
 from mirror.private_index import PrivateIndex
-from mirror.receipt import Receipt
+from mirror.receipt import Glance, Receipt
 from mirror.record import FileState
 
 _BATCH = 500  # ids a statement; SQLite takes 999 parameters everywhere
@@ -93,10 +93,12 @@ class ReceiptIndex:
         self._index.close()
 
 
-def row_of(receipt: Receipt, line: Line) -> Row:
+def row_of(receipt: Receipt | Glance, line: Line) -> Row:
     """Describe a receipt, and where its line is."""
-    document = receipt.file(document_name(receipt.id))
-    state = None if document is None else f"{document.size}:{document.ctime_ns}:{document.inode}"
+    name, state = document_name(receipt.id), None
+    for file in receipt.files:
+        if file.name == name:
+            state = f"{file.size}:{file.ctime_ns}:{file.inode}"
     excluded = "/".join(receipt.excluded)
     return _key(receipt.id), receipt.at, state, excluded, len(receipt.files), *line
 

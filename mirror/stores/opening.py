@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 
-import fsspec
-
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
 from mirror.location import CONTAINER_PROTOCOLS, Location
@@ -15,7 +13,6 @@ from mirror.segments import PREFIX
 from mirror.store import Store
 from mirror.stores.driver import choose_driver
 from mirror.stores.gcs import GcsStore
-from mirror.stores.generic import FsspecStore
 from mirror.stores.local import LocalStore
 from mirror.stores.obstore_s3 import ObstoreS3Store
 from mirror.stores.s3 import S3Store
@@ -38,6 +35,8 @@ def check_protocol(location: Location) -> None:
     module = _MODULES.get(location.protocol)
     if module is not None and importlib.util.find_spec(module) is not None:
         return  # importing it takes half a second: that is left to who makes a request, if anybody does
+    import fsspec  # noqa: PLC0415 - a tenth of a second, where nothing else needs it
+
     try:
         fsspec.get_filesystem_class(location.protocol)
     except ImportError as error:
@@ -71,4 +70,6 @@ def open_store(location: Location, config: MirrorConfig) -> Store:
         return ObstoreS3Store(location, driver.s3, redact=redact, asks_before=PREFIX, slow=s3fs) if driver.s3 else s3fs
     if location.protocol == "gs":
         return GcsStore(location, options, redact=redact)
+    from mirror.stores.generic import FsspecStore  # noqa: PLC0415 - it imports fsspec, which no other store needs at once
+
     return FsspecStore(location, options, redact=redact, threads=config.workers)

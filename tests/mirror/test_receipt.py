@@ -21,6 +21,7 @@ from mirror.receipt import (
     decode_lines,
     encode_line,
     following,
+    glance_at,
     newest,
 )
 from tests.mirror.local_records import receipts
@@ -62,6 +63,22 @@ def test_a_receipt_is_read_back_as_it_was_written(receipt: Receipt) -> None:
     assert line.count(b"\n") == 1
     assert decode_line(line) == receipt
     assert decode_line(line.rstrip(b"\n")) == receipt
+
+
+@given(receipts())
+def test_a_glance_sees_what_says_which_document_is_covered(receipt: Receipt) -> None:
+    """It is a part of what the whole receipt says, whatever that is."""
+    glance = glance_at(encode_line(receipt))
+    assert (glance.id, glance.at, glance.excluded) == (receipt.id, receipt.at, receipt.excluded)
+    seen = [(file.name, file.size, file.ctime_ns, file.inode) for file in glance.files]
+    assert seen == [(file.name, file.size, file.ctime_ns, file.inode) for file in receipt.files]
+
+
+@pytest.mark.parametrize("changes", [{"v": 2}, {"files": []}, {"files": [{"name": "tr_b.json.zst", "size": 2}]}])
+def test_a_glance_refuses_what_covers_no_document(changes: dict[str, Any]) -> None:
+    """Another version, and a receipt without its document, say nothing about one."""
+    with pytest.raises(ReceiptError):
+        glance_at(line_of(**changes))
 
 
 @given(st.lists(receipts(), max_size=5), st.data())
@@ -201,6 +218,8 @@ def test_hostile_lines_are_refused(line: bytes) -> None:
     """Other JSON, no JSON, deep nesting and numbers that are none end in a ReceiptError."""
     with pytest.raises(ReceiptError):
         decode_line(line)
+    with pytest.raises(ReceiptError):
+        glance_at(line)
 
 
 def test_an_endless_line_is_refused_before_it_is_parsed() -> None:
