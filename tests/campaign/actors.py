@@ -18,6 +18,7 @@ from tests.campaign.weather import Counter
 
 END_S = 30.0  # for a process that was asked to end; only a hang takes so long
 HEALTHY_S = 150.0
+AGAIN_S = 10.0  # until somebody at a keyboard interrupts once more
 SIGNALS = {
     Ending.CLOSE: signal.SIGTERM,
     Ending.LEAVE: signal.SIGTERM,
@@ -116,6 +117,8 @@ class Actors:
             self.over.wait(life.stopped_s)
             process.signal(signal.SIGCONT)
         process.signal(SIGNALS[life.ending])
+        if life.ending is Ending.INT and process.wait(AGAIN_S) is None:
+            process.signal(signal.SIGINT)  # an interrupt that comes while the process forks is gone
         self._wait(actor, process, life.close_timeout_s + END_S)
 
     def _has_begun(self, actor: Actor, requests: int, life: Life) -> bool:
