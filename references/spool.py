@@ -2,8 +2,8 @@
 
 ``<directory>/run-<id>/<phase>/step-<N>.json`` holds exactly the bytes of ``step.json``. A file that is there is still
 to be logged, or to be logged again once more of its records have landed; one that is done with is removed. A file
-appears whole or not at all, and survives a crash of the machine from the moment that ``put`` returns. Who may be logging
-a step at this moment is in a file of ``references.claims`` beside it.
+appears whole or not at all, and survives a crash of the machine from the moment that ``put`` returns. Who may be
+logging a step at this moment is in a file of ``references.claims`` beside it.
 """
 
 from __future__ import annotations
