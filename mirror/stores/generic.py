@@ -43,6 +43,7 @@ class FsspecStore:
         self._redact = redact
         self._threads = DaemonThreads(threads, "record-mirror-fsspec")
         self._fs: Any = None  # fsspec ships no types
+        self._opening = asyncio.Lock()
 
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - no such store checks it
         """Write an object, then ask for its identity."""
@@ -121,14 +122,19 @@ class FsspecStore:
         return f"{self._root}/{key}"
 
     async def _call(self, method: str, *arguments: object, **options: object) -> Any:  # noqa: ANN401 - fsspec's answer
-        if self._fs is None:
-            native = {"asynchronous": True, "loop": asyncio.get_running_loop()} if self._class.async_impl else {}
-            plain = {"skip_instance_cache": True, "use_listings_cache": False}
-            with opening(self._redact):
-                self._fs = await self._threads.run(lambda: self._class(**{**plain, **native, **self._options}))
-        if self._fs.async_impl:
-            return await getattr(self._fs, f"_{method}")(*arguments, **options)
-        return await self._threads.run(getattr(self._fs, method), *arguments, **options)
+        fs = self._fs or await self._open()
+        if fs.async_impl:
+            return await getattr(fs, f"_{method}")(*arguments, **options)
+        return await self._threads.run(getattr(fs, method), *arguments, **options)
+
+    async def _open(self) -> Any:  # noqa: ANN401 - fsspec ships no types
+        async with self._opening:  # one for all first calls: another would never be closed
+            if self._fs is None:
+                native = {"asynchronous": True, "loop": asyncio.get_running_loop()} if self._class.async_impl else {}
+                plain = {"skip_instance_cache": True, "use_listings_cache": False}
+                with opening(self._redact):
+                    self._fs = await self._threads.run(lambda: self._class(**{**plain, **native, **self._options}))
+            return self._fs
 
 
 async def _close(fs: Any) -> None:  # noqa: ANN401 - fsspec ships no types
