@@ -9,6 +9,7 @@ from urllib.parse import quote, quote_plus
 
 HIDDEN = "***"
 _MIN_SECRET_CHARS = 4  # shorter values would blank ordinary words
+_MIN_LINE_CHARS = 16  # of a key in several lines
 _MIN_VARIABLE_CHARS = 8  # of a variable whose value may well be a placeholder
 _SECRET_NAME = re.compile(r"(?i)key|secret|token|pass|pwd|sas|credential|signature|auth|connection_string|cookie")
 _USER_INFO = re.compile(r"(?<=://)[^/@\s\"']+@|(?<=://)[^/@:\s\"']+:[^@\s\"']+@|(?<=:/)[^/@:\s\"']+:[^/@\s\"']+@")
@@ -36,7 +37,8 @@ class Redactor:
         self, options: Mapping[str, object] | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         """Remember every value that stands under a secret-looking name, at any depth, and how URLs write it."""
-        found = _secrets(options or {}, under_secret=False)
+        whole = _secrets(options or {}, under_secret=False)
+        found = whole + [line for value in whole for line in value.splitlines() if len(line) >= _MIN_LINE_CHARS]
         for name, value in (os.environ if environment is None else environment).items():
             if _SECRET_VARIABLE.search(name) and len(value) >= _MIN_VARIABLE_CHARS:
                 found.append(value)

@@ -30,6 +30,7 @@ ENVIRONMENT = {
     "AWS_SECRET_ACCESS_KEY": ENV_SECRET,
     "AWS_SESSION_TOKEN": ENV_TOKEN,
     "WANDB_API_KEY": WANDB_KEY,
+    "FETCH_RAW_TOKEN_EXPIRY": "false",  # or gcsfs asks Google about a token
 }
 
 
@@ -67,11 +68,11 @@ def gcs_account_options(endpoint: str) -> dict[str, Any]:
     return {"token": account, "endpoint_url": endpoint}
 
 
-def echo(status: int, code: str, path: str, headers: Mapping[str, str]) -> Reply:
-    """Return a refusal that repeats whatever it was asked with, and every secret, as stores' debug pages do."""
+def echo(status: int, code: str, path: str, headers: Mapping[str, str], known: str) -> Reply:
+    """Return a refusal that repeats what it was asked with, and the secrets in ``known``, as stores' debug pages do."""
     shown = f"{path} {dict(headers)} " + " ".join(
         f"{form} token={form} Authorization: Bearer {form} https://u:{form}@h/x?X-Amz-Signature={form}"
-        for secret in ALL
+        for secret in [*filter(known.__contains__, ALL), ENV_SECRET, ENV_TOKEN, WANDB_KEY]
         for form in (secret, quote(secret), quote(secret, safe=""), quote_plus(secret))
     )
     text = shown.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

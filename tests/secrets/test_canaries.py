@@ -35,11 +35,12 @@ class Echo:
 
     status: int = 403
     code: str = "AccessDenied"
+    known: str = ""  # holds the secrets that a store with these options is given
     asked: list[str] = field(default_factory=list)
 
     def __call__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:  # noqa: ARG002 - unused
         self.asked.append(f"{path} {dict(headers)}")
-        return canaries.echo(self.status, self.code, path, headers)
+        return canaries.echo(self.status, self.code, path, headers, self.known)
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def victim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
             "deep": canaries.deep_s3_options(proxy.url),
             "account": canaries.gcs_account_options(proxy.url),
         }.get(driver, options)
+        echo.known = f"{url} {options}"
         yield Victim(echo, url, options, {"obstore": "obstore", "fsspec": "fsspec"}.get(driver, "auto"))
 
 
