@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.campaign import laws
 from tests.campaign.capture import CaptureJob
 from tests.campaign.notes import Notes
 from tests.campaign.processes import Process
@@ -81,8 +82,12 @@ class Actors:
             for life in actor.plan.lives:
                 if self.over.is_set():
                     return
+                covered = self._covered(actor)
+                already = len(counter.names_put)
                 process = self._start(actor, life)
                 self._live(actor, process, life, counter)
+                for breach in covered.sent_again(counter.names_put[already:]):
+                    self.stage.breach("nothing is sent without need", f"{actor.name}, life {actor.lives}: {breach}")
         except Exception as error:  # noqa: BLE001 - the campaign's own mistakes must not pass for a clean run
             self.stage.breach("the campaign itself works", repr(error))
 
@@ -120,6 +125,12 @@ class Actors:
         if life.ending is Ending.INT and process.wait(AGAIN_S) is None:
             process.signal(signal.SIGINT)  # an interrupt that comes while the process forks is gone
         self._wait(actor, process, life.close_timeout_s + END_S)
+
+    def _covered(self, actor: Actor) -> laws.Covered:
+        """Return what need not be sent in an actor's next life, where nobody else works on its directory."""
+        sharing = [other for other in self.of("server") if other.plan.directory == actor.plan.directory]
+        alone = sharing == [actor]
+        return laws.Covered(self.stage.record_dir(actor.plan.directory)) if alone else laws.Covered(None)
 
     def _has_begun(self, actor: Actor, requests: int, life: Life) -> bool:
         """Whether the time until a life's end begins to count: at a certain request, or at a first sign of life."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.campaign.judging import judge
 from tests.campaign.poller import Poller
 from tests.campaign.scenario import Scenario
 from tests.campaign.stage import Stage
-from tests.campaign.weather import Counter, Spells, blow, trouble_wandb
+from tests.campaign.weather import Spells, blow, trouble_wandb
 
 HEALED_S = 0.5  # that processes go on after the weather has ended, where it ends before they do
 
@@ -50,12 +49,12 @@ def run(scenario: Scenario, ground: Ground) -> Report:
         poller.start()
         try:
             requests = _faulty_phase(stage, actors)
-            covered = {directory: laws.covered_files(directory) for directory in stage.record_dirs}
+            covered = [laws.Covered(directory) for directory in stage.record_dirs]
             healthy = blow(stage.proxy, ())
             _healthy_phase(actors)
         finally:
             poller.end()
-        records = judge(stage, actors, _sent_needlessly(covered, healthy))
+        records = judge(stage, actors, (one for each in covered for one in each.sent_again(healthy.names_put)))
     finally:
         stage.release()
     return Report(
@@ -112,13 +111,6 @@ def _healthy_phase(actors: Actors) -> None:
         actors.to_their_end([trainer])
         if actors.stage.wandb_run is not None:
             actors.link(trainer)
-
-
-def _sent_needlessly(covered: dict[Path, dict[str, tuple[int, int, int]]], healthy: Counter) -> Iterator[str]:
-    """No file that a receipt covered before the last start, and that is what it was, is sent after it."""
-    for directory, states in covered.items():
-        untouched = {name for name, state in states.items() if laws.state_now(directory / name) == state}
-        yield from laws.was_sent_needlessly(untouched, healthy.names_put)
 
 
 def _sidecars(scenario: Scenario) -> dict[str, set[str]]:

@@ -115,10 +115,24 @@ def _identities(place: S3Place) -> dict[str, set[tuple[str, str | None]]]:
     return identities
 
 
-def was_sent_needlessly(covered: Collection[str], sent: Collection[str]) -> Iterator[str]:
-    """No file that a receipt covered, and that nobody wrote again, was sent again."""
-    for name in {*covered} & {*sent}:
-        yield f"{name} was sent again"
+class Covered:
+    """The files that receipts beside the records cover at one moment: they need not be sent after it."""
+
+    def __init__(self, directory: Path | None) -> None:
+        """Read the receipts of a record directory; None: nothing is covered."""
+        self._directory = directory
+        self._states = {} if directory is None else covered_files(directory)
+
+    @property
+    def names(self) -> set[str]:
+        """Their names."""
+        return set(self._states)
+
+    def sent_again(self, sent: Collection[str]) -> Iterator[str]:
+        """No file that a receipt covered, and that nobody wrote again, was sent again."""
+        for name, state in self._states.items():
+            if name in sent and self._directory is not None and state_now(self._directory / name) == state:
+                yield f"{name} was sent again"
 
 
 def no_litter(place: Place, scratch: Path, *, hard_ends: int) -> Iterator[str]:

@@ -94,13 +94,14 @@ def test_a_record_that_was_written_and_not_copied_is_seen(place: DirectoryPlace,
 
 def test_what_receipts_cover_is_known_until_it_is_written_again(place: DirectoryPlace, records: Path) -> None:
     """Sent again it is found out; a record that was written again may be."""
-    covered = laws.covered_files(records)
-    assert covered.keys() == laws.wanted_files([records], ()).keys()
-    name = min(covered)
-    assert list(laws.was_sent_needlessly(covered, {name})) == [f"{name} was sent again"]
+    covered = laws.Covered(records)
+    assert covered.names == laws.wanted_files([records], ()).keys()
+    name = min(covered.names)
+    assert list(covered.sent_again([name])) == [f"{name} was sent again"]
     (records / name).write_bytes(b"new")
-    assert laws.covered_files(records).keys() < covered.keys()
-    assert place.names()
+    assert list(covered.sent_again([name])) == []
+    assert laws.Covered(records).names < covered.names
+    assert list(laws.Covered(None).sent_again(place.names())) == []
 
 
 def test_a_document_without_its_sidecars_is_seen(place: DirectoryPlace) -> None:

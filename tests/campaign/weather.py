@@ -75,7 +75,7 @@ class Counter:
     def __init__(self) -> None:
         """Begin at 0."""
         self.count = 0
-        self.names_put: set[str] = set()  # of record files
+        self.names_put: list[str] = []  # of record files, in the order in which their requests began
         self._arrived = threading.Condition()
 
     def __call__(self, method: str, path: str) -> bool:
@@ -83,7 +83,7 @@ class Counter:
         with self._arrived:
             self.count += 1
             if method == "PUT" and "_receipts/" not in path:
-                self.names_put.add(urllib.parse.unquote(path.partition("?")[0].rpartition("/")[2]))
+                self.names_put.append(urllib.parse.unquote(path.partition("?")[0].rpartition("/")[2]))
             self._arrived.notify_all()
         return False
 
