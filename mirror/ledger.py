@@ -207,9 +207,8 @@ class Ledger:
     def _write(self, line: bytes) -> Mark | None:
         try:
             if self._descriptor is None:
-                self._folder.parent.mkdir(exist_ok=True)  # never the record directory: it may not be mounted now
-                self._folder.mkdir(exist_ok=True)
-                for folder in (self._folder.parent, self._folder):
+                for folder in (self._folder.parent, self._folder):  # the record directory may not be mounted now
+                    folder.mkdir(exist_ok=True)
                     if folder.is_symlink():
                         raise OSError(f"{folder} is a link, which is not followed")  # noqa: TRY301 - told like others
                 self._descriptor = os.open(self._own, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NOT_ELSEWHERE, 0o644)
