@@ -27,7 +27,7 @@ class LocalStore:
     Dot-files are never listed: they are copies under way. ``md5`` is computed, for W&B compares a local file by it.
     """
 
-    lists_anywhere = False
+    lists_by_range = False
 
     def __init__(self, location: Location, *, redact: Callable[[str], str], threads: int, fsync: bool = True) -> None:
         """Touch nothing yet; ``fsync`` False trades survival of a power cut for speed."""
@@ -90,6 +90,8 @@ class LocalStore:
 
     @contextlib.asynccontextmanager
     async def _new_file(self, key: str) -> AsyncIterator[NewFile]:
+        if "/" in key:
+            await self._threads.run(self._refuse_links_on_the_way, key)
         file = NewFile(self._path(key), fsync=self._fsync)
         try:
             yield file
@@ -97,6 +99,14 @@ class LocalStore:
             file.give_up()
             self._threads.later(file.discard)
             raise
+
+    def _refuse_links_on_the_way(self, key: str) -> None:
+        """Let nobody who may write to the mirror lead us elsewhere; the mirror itself may be reached through links."""
+        folder = self._root
+        for name in key.split("/")[:-1]:
+            folder /= name
+            if folder.is_symlink():
+                raise FileRefusedError("put", key, f"{folder} is a symbolic link, which is not followed: remove it")
 
     def _walk(self, prefix: str, after: str) -> list[tuple[str, int]]:
         top, _, _ = prefix.rpartition("/")
