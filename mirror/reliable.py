@@ -87,9 +87,9 @@ class ReliableStore:
         self._refreshes = 0
 
     @property
-    def lists_anywhere(self) -> bool:
+    def lists_by_range(self) -> bool:
         """As the store's own listings."""
-        return self._store.lists_anywhere
+        return self._store.lists_by_range
 
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
         """Write an object of one request."""
@@ -101,7 +101,7 @@ class ReliableStore:
             return await self._store.put(key, data, xxh3_128)
 
         stored = await self._call("put", key, attempt)
-        return stored if tries == 1 else replace(stored, is_only=False)
+        return stored if tries == 1 else replace(stored, may_be_overtaken=True)
 
     async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
         """Write a larger object, with a deadline for as many requests as it takes."""

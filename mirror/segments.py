@@ -108,7 +108,7 @@ class SegmentWriter:
         body = b"".join(line.text for line in lines)
         self._is_sealed = True
         stored = await self._store.put(self.key, body, xxhash.xxh3_128_hexdigest(body))
-        self._is_sealed = not stored.is_only
+        self._is_sealed = stored.may_be_overtaken
         marks = [line.mark for line in lines[self._flushed :] if line.mark]
         for mark in {mark.journal: mark for mark in marks}.values():
             mark.note_sent()  # the last of each journal speaks for those before it

@@ -26,7 +26,7 @@ class Stored:
     etag: str | None = None  # without quotes
     version_id: str | None = None  # S3 version id, GCS generation
     md5: str | None = None  # 32 lowercase hex digits, of the bytes sent, when somebody had to compute it
-    is_only: bool = True  # False: there was another try, which may still arrive, and then replaces what came since
+    may_be_overtaken: bool = False  # an earlier try may still arrive, and then replaces this and what came since
 
 
 class ObjectInfo(NamedTuple):  # a dataclass takes several times as long to make, for each object of a listing
@@ -46,8 +46,8 @@ class Store(Protocol):
     """
 
     @property
-    def lists_anywhere(self) -> bool:
-        """Whether a listing that begins behind a key costs nothing for what lies before it."""
+    def lists_by_range(self) -> bool:
+        """Whether keys ascend, and a listing that begins behind a key costs nothing for what lies before it."""
         ...
 
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:

@@ -172,7 +172,7 @@ class Verifier:
         return result
 
     async def _compare_listing(self) -> None:
-        if self._store.lists_anywhere:
+        if self._store.lists_by_range:
             try:
                 files = self._manifest.count_files()
                 bounds = self._manifest.every(files_in_a_range(files), first=FIRST_RANGE) if files > PAGE else []

@@ -61,7 +61,7 @@ _pages = msgspec.json.Decoder(_Page, strict=False)
 class GcsStore:
     """A bucket and a prefix."""
 
-    lists_anywhere = True
+    lists_by_range = True
 
     def __init__(self, location: Location, options: Mapping[str, object], *, redact: Callable[[str], str]) -> None:
         """Prepare; nothing is opened before the first call."""

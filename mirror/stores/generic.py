@@ -27,7 +27,7 @@ _CLIENTS = ("_s3", "_session", "service_client")
 class FsspecStore:
     """A store known only by fsspec's interface: the identity of a write is asked for after it."""
 
-    lists_anywhere = False
+    lists_by_range = False
 
     def __init__(
         self, location: Location, options: Mapping[str, object], *, redact: Callable[[str], str], threads: int

@@ -1,4 +1,4 @@
-"""S3 and what speaks like it, through obstore's Rust client: what is many and small, at a third of the CPU.
+"""S3 and what speaks like it, through obstore's Rust client: small objects and listings, at a third of the CPU.
 
 A file too large for one request, and the description of one object, go through the s3fs driver behind the same seam: it
 uploads in parts that are checked and taken back one by one, and tells the hash that AWS keeps.
@@ -7,46 +7,34 @@ uploads in parts that are checked and taken back one by one, and tells the hash 
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
-import re
-import urllib.error
-import urllib.request
-from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
-from mirror.errors import CredentialsAbsentError, ThrottledError, TryAgainError
+from mirror.errors import ThrottledError, TryAgainError
 from mirror.importing import importing
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Store, Stored
 from mirror.stores.driver import note_obstore_runs
 from mirror.stores.obstore_answers import AnswerError, UnnamedError, answers, understand
+from mirror.stores.obstore_client import ClientMaker
+from mirror.stores.s3_answers import EtagCheck, lists_in_order, real_version, unquoted
 from mirror.stores.s3_settings import S3Settings
 from mirror.stores.threads import DaemonThreads
 from mirror.stores.translate import opening
-from mirror.stores.words import in_words
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
-    from obstore.store import S3Credential
     from obstore.store import S3Store as Client
 
 CHUNK_BYTES = 4 << 20
 PAGE = 1_000
-CONNECT_TIMEOUT = timedelta(seconds=10)
-NO_TIMEOUT = timedelta(days=1)  # every call has a deadline of ours; obstore's own would cut short a slow upload
 THREADS = 2  # for what takes long without asking the store
 HASHED_ASIDE_BYTES = 1 << 20  # a millisecond or two of MD5
-CREDENTIALS_FOR = timedelta(minutes=6)  # obstore asks again 5 minutes before; botocore fetches new ones when it must
-USER_AGENT = "record-mirror"
 CHECKSUM = "crc64nvme"  # of those that S3 checks, the cheapest
-AWS = "https://s3.amazonaws.com/{}"
-_REGION_HEADER = "x-amz-bucket-region"
 _WRONG_CHECKSUM = {"x-amz-checksum-crc64nvme": "AQEBAQEBAQE="}
 _PASSING, _THROTTLED = 500, 429  # statuses: from here on, and this one
 _REFUSES_WRONG = frozenset({"BadDigest", "XAmzContentChecksumMismatch"})
-_MD5_HEX = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 class ObstoreS3Store:
@@ -74,9 +62,9 @@ class ObstoreS3Store:
             asks_before: uploads whose key begins so may be preceded by one that finds out if the store checks.
             slow: the s3fs driver for the same place.
         """
-        self._bucket, self._prefix = location.bucket_and_prefix()
-        self.lists_anywhere = not self._bucket.endswith("--x-s3")  # a directory bucket lists in no order
-        self._settings = settings
+        bucket, self._prefix = location.bucket_and_prefix()
+        self.lists_by_range = lists_in_order(bucket)
+        self._clients = ClientMaker(bucket, settings)
         self._attributes = dict(settings.attributes) or None
         self._tags = dict(settings.tags) or None
         self._redact = redact
@@ -84,12 +72,11 @@ class ObstoreS3Store:
         self._slow = slow
         self._threads = DaemonThreads(THREADS, "record-mirror-s3")
         self._client: Client | None = None
-        self._credentials: Callable[[], S3Credential] | None = None
-        self._region: str | None = None  # the bucket's, where AWS told it
         self._opening = asyncio.Lock()
         # Whether the store compares checksums; None: not known yet.
         self._compares: bool | None = True if settings.endpoint is None else None
-        self._etag_is_md5 = False
+        self._etags = EtagCheck()
+        self._encrypts = settings.config.get("server_side_encryption") not in {None, "AES256"}
         self._throttled = False  # until an upload succeeds, the s3fs driver makes them: it hears for how long to pause
 
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
@@ -121,8 +108,8 @@ class ObstoreS3Store:
                 tags=self._tags,
                 use_multipart=False,
             )
-        stored = Stored(etag=_unquoted(answer["e_tag"]), version_id=_version(answer["version"]), md5=md5)
-        self._compare(key, stored)
+        stored = Stored(etag=unquoted(answer["e_tag"]), version_id=real_version(answer["version"]), md5=md5)
+        self._etags.check(key, stored, encrypted=self._encrypts)
         return stored
 
     async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
@@ -175,9 +162,10 @@ class ObstoreS3Store:
                         if folder + "/" == prefix or not prefix
                         else [i for i in infos if i.key.startswith(prefix)]
                     )
+            is_whole = count % PAGE != 0  # else a gateway's page with status 200 may have passed for the end
         except UnnamedError:  # another client's key, which obstore cannot name
-            count = 0
-        if count % PAGE == 0:  # obstore takes a gateway's page with status 200 for the end of the listing
+            is_whole = False
+        if not is_whole:
             async for slow_page in self._slow.list_pages(prefix, after=last):
                 yield slow_page
 
@@ -200,41 +188,11 @@ class ObstoreS3Store:
         return self._client
 
     async def _connect(self) -> Client:
-        settings = self._settings
-        if settings.keys:
-            self._credentials = functools.partial(_lasting, *settings.keys)
-        elif not settings.anonymous:
-            self._credentials = await self._threads.run(_Chain, settings.profile)
-        if settings.endpoint is None:
-            self._region = await self._threads.run(region_of, AWS.format(self._bucket)) or self._region
+        await self._clients.look_up(self._threads)
         with opening(self._redact):
-            client = self._make({})
+            client = self._clients.make({"checksum_algorithm": CHECKSUM})
         note_obstore_runs()
         return client
-
-    def _make(self, headers: Mapping[str, str]) -> Client:
-        with importing:
-            from obstore.store import S3Store  # noqa: PLC0415 - only where S3 is used
-
-        config: Any = {**self._settings.config, "skip_signature": self._settings.anonymous}  # keys are not literal
-        if self._region:
-            config["region"] = self._region
-        if not headers:
-            config["checksum_algorithm"] = CHECKSUM
-        client: Any = {
-            "timeout": NO_TIMEOUT,
-            "connect_timeout": CONNECT_TIMEOUT,
-            "user_agent": USER_AGENT,
-            "default_headers": dict(headers),
-            **self._settings.client,
-        }
-        return S3Store(
-            self._bucket,
-            config=config,
-            client_options=client,
-            retry_config={"max_retries": 0},
-            credential_provider=self._credentials,
-        )
 
     async def _ask(self, key: str, data: bytes) -> bool:
         """Find out if the store compares checksums, by an upload with a wrong one; the right upload follows."""
@@ -242,85 +200,26 @@ class ObstoreS3Store:
             from obstore import put_async  # noqa: PLC0415 - only where S3 is used
 
         try:
-            answer = await put_async(self._make(_WRONG_CHECKSUM), self._prefix + key, data, use_multipart=False)
+            answer = await put_async(
+                self._clients.make({}, _WRONG_CHECKSUM), self._prefix + key, data, use_multipart=False
+            )
         except Exception as error:
             said = understand(error)
             if isinstance(said, AnswerError) and said.status < _PASSING and said.status != _THROTTLED:
                 return said.error_code in _REFUSES_WRONG  # another refusal says nothing: the right upload will tell
             raise
-        self._etag_is_md5 = _unquoted(answer["e_tag"]) == _md5(data)
+        self._etags.learn(unquoted(answer["e_tag"]), _md5(data))
         return False
 
     async def _md5(self, data: bytes) -> str:
         """Hash, off the event loop where that would hold it up."""
         return _md5(data) if len(data) < HASHED_ASIDE_BYTES else await self._threads.run(_md5, data)
 
-    def _compare(self, key: str, stored: Stored) -> None:
-        encrypted = self._settings.config.get("server_side_encryption") not in {None, "AES256"}
-        if stored.md5 is None or stored.etag is None or encrypted or not _MD5_HEX.fullmatch(stored.etag):
-            return
-        if stored.etag == stored.md5:
-            self._etag_is_md5 = True
-        elif self._etag_is_md5:
-            raise TryAgainError("put", key, f"the store holds other bytes than were sent: its MD5 is {stored.etag}")
-
     def _info(self, item: ObjectMeta) -> ObjectInfo:
         return ObjectInfo(
-            key=item["path"].removeprefix(self._prefix), size_bytes=item["size"], etag=_unquoted(item["e_tag"])
+            key=item["path"].removeprefix(self._prefix), size_bytes=item["size"], etag=unquoted(item["e_tag"])
         )
-
-
-class _Chain:
-    """Credentials as botocore's chain finds them: environment, profile, single sign-on, container, instance."""
-
-    def __init__(self, profile: str | None) -> None:
-        """Look for them; blocks.
-
-        Raises:
-            CredentialsAbsentError: there are none.
-        """
-        with importing:
-            from botocore.session import Session  # noqa: PLC0415 - heavy, and only where keys are not given
-
-        self._found = Session(profile=profile).get_credentials()
-        if self._found is None:
-            raise CredentialsAbsentError("open", "", in_words("no credentials were found", ["NoCredentialsError"]))
-
-    def __call__(self) -> S3Credential:
-        """Return what is valid now, for obstore, which asks again in time."""
-        frozen = self._found.get_frozen_credentials()
-        return {
-            "access_key_id": frozen.access_key,
-            "secret_access_key": frozen.secret_key,
-            "token": frozen.token,
-            "expires_at": datetime.now(UTC) + CREDENTIALS_FOR,
-        }
-
-
-def _lasting(key: str, secret: str, token: str | None) -> S3Credential:
-    return {"access_key_id": key, "secret_access_key": secret, "token": token, "expires_at": None}
-
-
-def region_of(bucket_url: str) -> str | None:
-    """Ask AWS which region a bucket is in, as it tells everybody; blocks. None: it did not say."""
-    request = urllib.request.Request(bucket_url, method="HEAD")  # noqa: S310 - our own https URL
-    try:
-        with urllib.request.urlopen(request, timeout=CONNECT_TIMEOUT.total_seconds()) as answer:  # noqa: S310 - likewise
-            region: str | None = answer.headers.get(_REGION_HEADER)
-    except urllib.error.HTTPError as error:  # a redirect or a denial tells it too
-        return error.headers.get(_REGION_HEADER)
-    except OSError:
-        return None
-    return region
 
 
 def _md5(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
-
-
-def _unquoted(etag: str | None) -> str | None:
-    return etag.strip('"') if etag else None
-
-
-def _version(version: str | None) -> str | None:
-    return version if version != "null" else None

@@ -19,6 +19,7 @@ from mirror.errors import NotFoundError, TryAgainError
 from mirror.importing import importing
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Stored
+from mirror.stores.s3_answers import EtagCheck, lists_in_order, real_version, unquoted
 from mirror.stores.translate import opening, translating
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ CONNECT_TIMEOUT_S = 10
 ABORT_TIMEOUT_S = 5  # to take back a large upload after its deadline; what is left is the bucket's lifecycle's to clear
 USER_AGENT = "record-mirror"
 _XXH3_128_BYTES = 16
-_MD5_HEX = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _AWS_HOST = re.compile(r"(?:^|\.)amazonaws\.com(?:\.cn)?$")
 
 
@@ -51,11 +51,11 @@ class S3Store:
     ) -> None:
         """Prepare; nothing is opened before the first call. ``upload_checksum``: auto, xxh3_128 or md5."""
         self._bucket, self._prefix = location.bucket_and_prefix()
-        self.lists_anywhere = not self._bucket.endswith("--x-s3")  # a directory bucket lists in no order
+        self.lists_by_range = lists_in_order(self._bucket)
         self._redact = redact
         self._options = session_options(options, connections)
         self._upload_checksum = upload_checksum
-        self._etag_is_md5 = False
+        self._etags = EtagCheck()
         self._fs: s3fs.S3FileSystem | None = None
         self._retired: s3fs.S3FileSystem | None = None  # from before the last refresh; calls may still be on it
         self._client: Any = None  # aiobotocore's; its methods are made at run time
@@ -73,7 +73,7 @@ class S3Store:
                 )
             )
         stored = _stored(answer, md5)
-        self._compare(key, stored, answer)
+        self._check(key, stored, answer)
         return stored
 
     async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:  # noqa: ARG002 - S3 adds up itself
@@ -166,7 +166,7 @@ class S3Store:
                 ObjectInfo(
                     key=item["Key"].removeprefix(self._prefix),
                     size_bytes=int(item["Size"]),
-                    etag=_unquoted(item.get("ETag")),
+                    etag=unquoted(item.get("ETag")),
                 )
                 for item in contents
             ]
@@ -222,14 +222,10 @@ class S3Store:
         digest = hashlib.md5(data, usedforsecurity=False).digest()
         return {"ContentMD5": base64.b64encode(digest).decode()}, digest.hex()
 
-    def _compare(self, key: str, stored: Stored, answer: Mapping[str, Any]) -> None:
-        encrypted = answer.get("SSECustomerAlgorithm") or answer.get("ServerSideEncryption") not in {None, "AES256"}
-        if stored.md5 is None or stored.etag is None or encrypted or not _MD5_HEX.fullmatch(stored.etag):
-            return
-        if stored.etag == stored.md5:
-            self._etag_is_md5 = True
-        elif self._etag_is_md5:
-            raise TryAgainError("put", key, f"the store holds other bytes than were sent: its MD5 is {stored.etag}")
+    def _check(self, key: str, stored: Stored, answer: Mapping[str, Any]) -> None:
+        encryption = answer.get("ServerSideEncryption")
+        encrypted = bool(answer.get("SSECustomerAlgorithm")) or encryption not in {None, "AES256"}
+        self._etags.check(key, stored, encrypted=encrypted)
 
     def _arguments(self, client: Any, operation: str, **arguments: object) -> dict[str, Any]:  # noqa: ANN401 - see _client
         """Add what the user's options say for every request: encryption, storage class, ACL, requester pays."""
@@ -266,8 +262,7 @@ async def _close(fs: s3fs.S3FileSystem | None) -> None:
 
 
 def _stored(answer: Mapping[str, Any], md5: str | None) -> Stored:
-    version = answer.get("VersionId")
-    return Stored(etag=_unquoted(answer.get("ETag")), version_id=version if version != "null" else None, md5=md5)
+    return Stored(etag=unquoted(answer.get("ETag")), version_id=real_version(answer.get("VersionId")), md5=md5)
 
 
 def _digest(checksum: str | None) -> str | None:
@@ -277,7 +272,3 @@ def _digest(checksum: str | None) -> str | None:
     except ValueError:
         return None
     return digest.hex() if len(digest) == _XXH3_128_BYTES else None
-
-
-def _unquoted(etag: str | None) -> str | None:
-    return etag.strip('"') if etag else None

@@ -76,7 +76,7 @@ class MemoryStore:
     outlives the process that writes it.
     """
 
-    lists_anywhere = True
+    lists_by_range = True
 
     def __init__(self, *, page_size: int = 1_000, is_versioned: bool = False, checks_uploads: bool = True) -> None:
         """Begin empty; ``checks_uploads`` False stores what a bad wire made of an upload."""
@@ -240,9 +240,9 @@ class FaultyStore:
         self.add(*faults)
 
     @property
-    def lists_anywhere(self) -> bool:
+    def lists_by_range(self) -> bool:
         """As the store that it wraps."""
-        return self._store.lists_anywhere
+        return self._store.lists_by_range
 
     def add(self, *faults: StoreFault) -> None:
         """Append to what is still to come; any thread may."""

@@ -18,7 +18,7 @@ from mirror.location import parse_location
 from mirror.samples import write_corpus
 from mirror.store import Store
 from mirror.stores.driver import choose_driver
-from mirror.stores.obstore_s3 import region_of
+from mirror.stores.obstore_client import region_of
 from mirror.testing import Answer, Fault, FaultProxy, Reply
 from tests.mirror.places import S3Place, mirrored_files, record_files
 from tests.mirror.store_kinds import keys_of, kind_of, put
