@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mirror.errors import ReceiptError
-from mirror.receipt import MAX_LINE_BYTES, Glance, Receipt, decode_line, encode_line, glance_at
-from mirror.receipt_index import Line, ReceiptIndex, Row, row_of
+from mirror.receipt import MAX_LINE_BYTES, Receipt, decode_line, encode_line, glance_at
+from mirror.receipt_index import ReceiptIndex, Row, row_of
 from mirror.record import FileState
 
 logger = logging.getLogger(__name__)
@@ -112,8 +112,11 @@ class Ledger:
         line = encode_line(receipt)
         with self._lock:
             mark = self._write(line)
-            kept = Line(text=line) if mark is None else Line(self._number(mark.journal), mark.end - len(line))
-            self._index.add([row_of(receipt, kept)])
+            if mark is None:
+                row = row_of(receipt, None, None, line)
+            else:
+                row = row_of(receipt, self._number(mark.journal), mark.end - len(line))
+            self._index.add([row])
             return line, mark
 
     def can_keep(self) -> bool:
@@ -125,7 +128,7 @@ class Ledger:
     def learn(self, receipts: Iterable[Receipt]) -> None:
         """Know receipts from elsewhere, for as long as this process lives."""
         with self._lock:
-            self._index.add([row_of(receipt, Line(text=encode_line(receipt))) for receipt in receipts])
+            self._index.add([row_of(receipt, None, None, encode_line(receipt)) for receipt in receipts])
 
     def count(self) -> int:
         """Return how many records are known to be in the mirror."""
@@ -163,11 +166,15 @@ class Ledger:
         try:
             for done, line in self._lines(journal, start, size):
                 is_unsent = adopt and done > sent
-                receipt = _decode(journal, line, whole=is_unsent, say=done > indexed)
-                if receipt is None:
+                try:
+                    receipt = decode_line(line) if is_unsent else glance_at(line)  # what goes on from here is checked
+                    row = row_of(receipt, number, done - len(line))
+                except ReceiptError as error:
+                    if done > indexed:
+                        logger.warning("skipped a line of %s: %s", journal, error)
                     continue
                 if done > indexed:
-                    found.append(row_of(receipt, Line(number, done - len(line))))
+                    found.append(row)
                 if is_unsent:
                     unsent.append((line, Mark(journal, done)))
                 if len(found) >= _BATCH:
@@ -227,16 +234,6 @@ class Ledger:
                     error,
                 )
             return None
-
-
-def _decode(journal: Path, line: bytes, *, whole: bool, say: bool) -> Receipt | Glance | None:
-    """Read a line: ``whole`` where it goes on from here, else only what says what it covers."""
-    try:
-        return decode_line(line) if whole else glance_at(line)
-    except ReceiptError as error:
-        if say:
-            logger.warning("skipped a line of %s: %s", journal, error)
-        return None
 
 
 def _read_line(journal: Path, start: int) -> Receipt | None:

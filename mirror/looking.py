@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mirror.ledger import Ledger
 from mirror.names import KNOWN_KINDS, document_name
-from mirror.record import Entry, FileState, iter_entries, read_state
+from mirror.record import Entry, FileState, iter_batches, read_state
 
 CHUNK = 2_000  # directory entries looked at in one go
 
@@ -73,21 +73,12 @@ def look(
         OSError: the directory cannot be read.
     """
     # A known kind was looked for when its record was copied; another may have been seen for the first time since.
-    entries = iter_entries(directory, but=KNOWN_KINDS.union(exclude))
-    if wanted is not every_id:
-        entries = (entry for entry in entries if wanted(entry.record_id))
-    documents: dict[str, FileState] = {}
-    sidecars: list[Entry] = []
-    for entry in entries:
-        if entry.kind is None:
-            documents[entry.record_id] = entry.state
+    for documents, sidecars in iter_batches(directory, CHUNK, but=KNOWN_KINDS.union(exclude)):
+        if wanted is not every_id:
+            chosen = {record_id: state for record_id, state in documents.items() if wanted(record_id)}
+            yield _judge(directory, chosen, [entry for entry in sidecars if wanted(entry.record_id)], ledger, exclude)
         else:
-            sidecars.append(entry)
-        if len(documents) + len(sidecars) >= CHUNK:
             yield _judge(directory, documents, sidecars, ledger, exclude)
-            documents, sidecars = {}, []
-    if documents or sidecars:
-        yield _judge(directory, documents, sidecars, ledger, exclude)
 
 
 def _judge(

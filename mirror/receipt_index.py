@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
+from mirror.errors import ReceiptError
 from mirror.names import document_name
 from mirror.private_index import PrivateIndex
 from mirror.receipt import Glance, Receipt
@@ -21,7 +22,7 @@ CACHE = "PRAGMA cache_size=-16384"  # KiB, of some 200,000 receipts
 PAGES = "PRAGMA page_size=16384"  # a flatter tree
 _SIGN = 1 << 63
 
-Row = tuple[int, float, str | None, str, int, int | None, int | None, bytes | None]
+Row = tuple[int, float, str, str | None, int, int | None, int | None, bytes | None]
 
 
 class Line(NamedTuple):  # a dataclass costs several times as much to make, for each receipt
@@ -93,14 +94,21 @@ class ReceiptIndex:
         self._index.close()
 
 
-def row_of(receipt: Receipt | Glance, line: Line) -> Row:
-    """Describe a receipt, and where its line is."""
-    name, state = document_name(receipt.id), None
+def row_of(receipt: Receipt | Glance, journal: int | None, start: int | None, text: bytes | None = None) -> Row:
+    """Describe a receipt, and as ``Line`` does where its line is.
+
+    Raises:
+        ReceiptError: it lists no document.
+    """
+    name = document_name(receipt.id)
     for file in receipt.files:
         if file.name == name:
             state = f"{file.size}:{file.ctime_ns}:{file.inode}"
-    excluded = "/".join(receipt.excluded)
-    return _key(receipt.id), receipt.at, state, excluded, len(receipt.files), *line
+            break
+    else:
+        raise ReceiptError(f"a receipt of {receipt.id!r} does not list its document")
+    excluded = "/".join(receipt.excluded) if receipt.excluded else None
+    return _key(receipt.id), receipt.at, state, excluded, len(receipt.files), journal, start, text
 
 
 def _key(record_id: str) -> int:

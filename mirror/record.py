@@ -18,6 +18,8 @@ from typing import NamedTuple
 from mirror.errors import RecordGoneError
 from mirror.names import DOCUMENT_SUFFIX, SUFFIX, document_name, parse_name, sidecar_name
 
+_BATCH = 1_000  # entries
+
 
 class FileState(NamedTuple):  # a dataclass costs several times as much to make, for each file of a directory
     """One file as it is now; two equal states are the same bytes.
@@ -104,29 +106,58 @@ class Entry(NamedTuple):  # likewise
     state: FileState
 
 
-def iter_entries(directory: Path, *, but: Collection[str] = ()) -> Iterator[Entry]:
-    """Yield the record files of a directory, in no order, without holding them all.
+class Batch(NamedTuple):
+    """Some entries of a directory that are parts of records."""
+
+    documents: dict[str, FileState]  # by record id
+    sidecars: list[Entry]
+
+
+def iter_batches(directory: Path, size: int, *, but: Collection[str] = ()) -> Iterator[Batch]:
+    """Yield the record files of a directory, in no order, so many at once.
 
     Args:
         directory: the record directory.
+        size: how many entries make a batch.
         but: kinds of sidecars that are passed over; asking the file system about a file is most of its cost.
 
     Raises:
         OSError: the directory cannot be read.
     """
     passed_over = tuple(f".{kind}{SUFFIX}" for kind in but)
+    batch = Batch({}, [])
     with os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
-            if name.endswith(DOCUMENT_SUFFIX) and len(name) > len(DOCUMENT_SUFFIX) and name[0] != ".":
-                record_id, kind = name[: -len(DOCUMENT_SUFFIX)], None
-            elif not name.endswith(passed_over) and (parsed := parse_name(name)) is not None:
-                record_id, kind = parsed.record_id, parsed.kind
-            else:
+            is_document = name.endswith(DOCUMENT_SUFFIX) and len(name) > len(DOCUMENT_SUFFIX) and name[0] != "."
+            parsed = None if is_document or name.endswith(passed_over) else parse_name(name)
+            if not is_document and parsed is None:
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue  # deleted while we looked
-            if stat.S_ISREG(status.st_mode):
-                yield Entry(record_id, kind, FileState.of(name, status))
+            if not stat.S_ISREG(status.st_mode):
+                continue
+            state = FileState(name, status.st_size, status.st_ctime_ns, status.st_ino)
+            if parsed is None:
+                batch.documents[name[: -len(DOCUMENT_SUFFIX)]] = state
+            else:
+                batch.sidecars.append(Entry(parsed.record_id, parsed.kind, state))
+            if len(batch.documents) + len(batch.sidecars) >= size:
+                yield batch
+                batch = Batch({}, [])
+    if batch.documents or batch.sidecars:
+        yield batch
+
+
+def iter_entries(directory: Path, *, but: Collection[str] = ()) -> Iterator[Entry]:
+    """Yield the record files of a directory one by one, as ``iter_batches`` does.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    for batch in iter_batches(directory, _BATCH, but=but):
+        for record_id, state in batch.documents.items():
+            yield Entry(record_id, None, state)
+        yield from batch.sidecars
