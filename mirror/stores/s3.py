@@ -100,7 +100,9 @@ class S3Store:
             except BaseException:
                 with contextlib.suppress(Exception):  # the first error is the one to tell
                     async with asyncio.timeout(ABORT_TIMEOUT_S):
-                        await client.abort_multipart_upload(**upload)
+                        await client.abort_multipart_upload(
+                            **self._arguments(client, "abort_multipart_upload", **upload)
+                        )
                 raise
         return _stored(answer, None)
 
