@@ -88,7 +88,7 @@ class GcsStore:
                 data=io.BytesIO(body),
                 headers={"Content-Type": f"multipart/related; boundary={boundary}"},
             )
-            return _checked(key, _objects.decode(answer), digest)
+            return self._checked(key, _objects.decode(answer), digest)
 
     async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
         """Write a large object through a resumable upload; it becomes visible with its last part."""
@@ -108,7 +108,7 @@ class GcsStore:
                     headers={"Content-Range": f"bytes {offset}-{last}/{size_bytes}"},
                 )
                 offset += len(part)
-            return _checked(key, _objects.decode(answer), digest.digest())
+            return self._checked(key, _objects.decode(answer), digest.digest())
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
         """Yield the object's bytes."""
@@ -200,6 +200,13 @@ class GcsStore:
         async with await self._request("POST", self._upload_url(), query, json={"name": self._prefix + key}) as answer:
             return str(answer.headers["Location"])
 
+    def _checked(self, key: str, answer: _Object, md5: bytes) -> Stored:
+        if answer.name and answer.name != self._prefix + key:  # a name goes in the body, of which no checksum speaks
+            raise TryAgainError("put", key, f"the store took it by another name: {answer.name}")
+        if answer.md5_hash and base64.b64decode(answer.md5_hash) != md5:
+            raise TryAgainError("put", key, "the store holds other bytes than were sent: its MD5 differs")
+        return Stored(etag=answer.etag, version_id=answer.generation, md5=md5.hex())
+
     def _filesystem(self) -> gcsfs.GCSFileSystem:
         with importing:
             from gcsfs import GCSFileSystem  # noqa: PLC0415 - heavy, and only where GCS is used
@@ -259,9 +266,3 @@ async def _read(answer: aiohttp.ClientResponse, max_bytes: int) -> bytes:
             answer.close()  # what is left of it is not waited for
             break
     return bytes(text[:max_bytes])
-
-
-def _checked(key: str, answer: _Object, md5: bytes) -> Stored:
-    if answer.md5_hash and base64.b64decode(answer.md5_hash) != md5:
-        raise TryAgainError("put", key, "the store holds other bytes than were sent: its MD5 differs")
-    return Stored(etag=answer.etag, version_id=answer.generation, md5=md5.hex())

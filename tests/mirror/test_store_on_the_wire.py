@@ -208,6 +208,21 @@ def test_a_bit_flipped_on_the_way_to_gcs_is_an_error(gcs_place: GcsPlace, gcs_pr
     assert gcs_place.objects() == {KEY: CONTENT}
 
 
+def test_a_bit_flipped_in_a_name_on_the_way_to_gcs_is_an_error(gcs_place: GcsPlace, gcs_proxy: FaultProxy) -> None:
+    """The name goes in the body; the store stores what it is told, and says by which name."""
+    name_ends = len(f'--{"0" * 32}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{{"name": "')
+    name_ends += len(f"{gcs_place.prefix}/{KEY}")
+
+    async def use(store: Store) -> None:
+        gcs_proxy.script(Fault(action=FlipRequestBit(at=name_ends - len(".tokens.zst") + 2), match=requests_to("POST")))
+        with pytest.raises(TryAgainError, match="another name"):
+            await put(store, KEY, CONTENT)
+        await put(store, KEY, CONTENT)
+
+    kind_of(gcs_place, via=gcs_proxy.url).run(use)
+    assert gcs_place.objects()[KEY] == CONTENT
+
+
 @pytest.mark.parametrize("driver", ["obstore", "fsspec"])
 def test_a_bit_flipped_on_the_way_to_a_store_that_checks_nothing_is_an_error(driver: str, s3_place: S3Place) -> None:
     """A store that ignores every checksum is caught by its ETag, once that was seen to be an MD5."""
