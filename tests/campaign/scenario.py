@@ -131,7 +131,7 @@ def draw(seed: int) -> Scenario:
         seed=seed,
         store=store,
         actors=tuple(actors),
-        gusts=tuple(_gusts(rng)) if store != "directory" else (),
+        gusts=_fitting(store, _gusts(rng)),
         spells=tuple(_spells(rng, store)),
         options=_options(rng),
         lasts_s=rng.uniform(1.0, 2.5),
@@ -193,6 +193,12 @@ def _life(rng: random.Random, *, fork: bool) -> Life:
 
 def _gusts(rng: random.Random) -> list[Gust]:
     return [_gust(rng) for _ in range(rng.choices((0, 1, 2, 3, 5), (1, 3, 3, 2, 1))[0])]
+
+
+def _fitting(store: StoreKind, gusts: list[Gust]) -> tuple[Gust, ...]:
+    """Leave out what cannot happen to a store, or leaves there what nobody takes away: GCS has its names in bodies."""
+    impossible = {"directory": {*GUSTS}, "gcs": {"flip"}}.get(store, set())
+    return tuple(gust for gust in gusts if gust.kind not in impossible)
 
 
 def _gust(rng: random.Random) -> Gust:
