@@ -35,7 +35,7 @@ def judge(stage: Stage, actors: Actors, sent_needlessly: Iterator[str]) -> int:
         ("receipts are true", laws.receipts_are_true(stage.place, objects, wanted, exclude, stage.overtaken)),
         ("receipts are true", laws.receipts_beside_are_true(stage.record_dirs, objects)),
         ("nothing is sent without need", sent_needlessly),
-        ("verify raises no false alarm", _alarms(stage)),
+        ("verify raises no false alarm", _alarms(stage, objects, wanted)),
         *((law, breaches) for actor in actors.of("trainer") for law, breaches in _of_steps(stage, actor, objects)),
         ("no litter", laws.no_litter(stage.place, stage.scratch, hard_ends=_hard_ends(stage, actors))),
         ("logs are clean", laws.logs_are_clean(logs)),
@@ -74,13 +74,18 @@ def _overtaken(
     )
 
 
-def _alarms(stage: Stage) -> Iterator[str]:
-    """Have every fifth run verified by the product too, each file read back."""
+def _alarms(stage: Stage, objects: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterator[str]:
+    """Have every fifth run verified by the product too, each file read back.
+
+    The right bytes by another version than the receipt's are no false alarm: two mirrors had sent them at once, and the
+    one that came last was killed before it wrote its receipt.
+    """
     if stage.scenario.seed % VERIFIED_EVERY == 0:
         config = MirrorConfig.from_mapping({"storage_options": stage.direct_options})
         level = VerifyLevel(read_back=1.0)
         for finding in verify(stage.place.url, stage.record_dirs, config=config, level=level).findings:
-            if finding.name not in stage.overtaken:
+            is_sent_twice = objects.get(finding.name) == wanted.get(finding.name) and "replaced" in finding.detail
+            if finding.name not in stage.overtaken and not is_sent_twice:
                 yield f"{finding.kind} {finding.name}: {finding.detail}"
 
 
