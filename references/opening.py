@@ -35,7 +35,7 @@ async def open_run(
     parsed = parse_source(source)
     async with contextlib.AsyncExitStack() as stack:
         if isinstance(parsed, ArtifactRef):
-            indexes: Source = stack.enter_context(contextlib.closing(WandbSource(parsed)))
+            indexes: Source = stack.enter_context(contextlib.closing(WandbSource(parsed, timeout_s=config.timeout_s)))
             mirrors = Mirrors(config, given=None, allow_protocols=allow_protocols)
         else:
             store = connect(parsed, config)

@@ -6,6 +6,7 @@ Whatever is asked of W&B's client runs on a few daemon threads, for it blocks. W
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -43,9 +44,10 @@ class _Listed:
 class WandbSource:
     """The versions of one artifact."""
 
-    def __init__(self, ref: ArtifactRef) -> None:
-        """Ask nothing yet."""
+    def __init__(self, ref: ArtifactRef, *, timeout_s: float) -> None:
+        """Ask nothing yet; ``timeout_s``: for one ``step.json``, for which W&B's client would try half an hour."""
         self._ref = ref
+        self._timeout_s = timeout_s
         self._threads = DaemonThreads(AHEAD, "record-mirror-wandb")
         self._artifacts: dict[str, wandb.Artifact] = {}  # by origin, of the versions that count
 
@@ -69,7 +71,14 @@ class WandbSource:
     async def fetch(self, known: KnownStep) -> Fetched:
         """Download one ``step.json``; see ``references.source.Source``."""
         artifact = self._artifacts[known.origin]
-        return await self._threads.run(_asked, self._ref, lambda: _download(artifact))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._threads.run(_asked, self._ref, lambda: _download(artifact))
+        except TimeoutError:
+            raise SourceError(
+                f"W&B did not give {STEP_FILE} of {self._ref.path}:{known.origin} within {self._timeout_s:g} s: "
+                "try again, with a longer timeout if it is large"
+            ) from None
 
     def close(self) -> None:
         """Let the threads end."""
