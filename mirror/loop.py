@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import contextlib
+import os
+import sys
 import threading
+import time
+import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+
+EXIT_S = 1.0  # for what is under way when the interpreter exits to be cancelled
+SETTLE_S = 0.05  # for obstore's threads to let go of a call that has ended
+_alive: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
 
 def run_in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -53,7 +62,7 @@ def _wait_for(future: concurrent.futures.Future[T]) -> T:
 class LoopThread:
     """Runs coroutines for threads that have no loop, or another one.
 
-    The thread is a daemon: an interpreter that exits without ``close`` does not wait for it.
+    The thread is a daemon: an interpreter that exits without ``close`` waits for it no longer than ``EXIT_S``.
     """
 
     def __init__(self, name: str) -> None:
@@ -63,6 +72,7 @@ class LoopThread:
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        _alive.add(self)
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run a coroutine on the loop; cancelling the future cancels it. On a closed loop it is cancelled at once."""
@@ -98,3 +108,16 @@ class LoopThread:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Leave no call under way: obstore's threads take the interpreter's lock when one ends, and too late they abort."""
+    for thread in list(_alive):
+        thread.close(EXIT_S)
+    if "obstore" in sys.modules:
+        time.sleep(SETTLE_S)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_alive.clear)  # a child has none of its parent's threads

@@ -290,6 +290,23 @@ def test_closing_ends_a_scan_that_waits_for_room(s3_place: S3Place, hanging: Fau
         assert isinstance(scan.exception(FLUSH_S), CancelledError)
 
 
+@pytest.mark.parametrize("wait", ["", "mirror.flush(0.05)", "mirror.flush(60)", "mirror.close(60)"])
+def test_a_process_may_end_at_any_moment_of_a_copy(s3_place: S3Place, records: Path, wait: str) -> None:
+    """Whatever is under way in the store's client: an exit is an exit, never a crash of the interpreter."""
+    script = f"""
+    import json, sys
+    from mirror import RecordMirror
+    url, options, records = json.loads(sys.argv[1])
+    mirror = RecordMirror(url, storage_options=options)
+    mirror.scan(records)
+    {wait}
+    """
+    arguments = json.dumps([s3_place.url, s3_place.options(), str(records)])
+    for _ in range(5):
+        ended = run_script(script, arguments)
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_scan_that_a_close_cut_short_does_not_pass_for_a_whole_one(
     s3_place: S3Place, s3_proxy: FaultProxy, records: Path
 ) -> None:
