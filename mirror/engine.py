@@ -379,7 +379,11 @@ class Engine:
 
     def _lose(self, path: Path, record_id: str) -> None:
         self.totals.lost += 1
-        logger.error("%r is lost: its file disappeared from %s before it was copied", record_id, path)
+        logger.error(
+            "%r is lost: no such record is in %s any more, or was ever; submit a record once its document is there",
+            record_id,
+            path,
+        )
 
     def _give_up(self, job: Job, error: Exception) -> None:
         self._note(error)

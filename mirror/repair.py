@@ -231,9 +231,10 @@ class _Mender:
             self._kinds[directory] = find_kinds(directory)
         known = self._manifest.get(step.record_id)
         intact = None if known is None else _without(known, step.names)
-        copied = await copy_record(
-            self._copier, directory, step.record_id, kinds=self._kinds[directory], previous=intact
-        )
+        damaged = {parsed.kind for name in step.names if (parsed := parse_name(name))}
+        left_out = set(known.excluded if known else ()) - damaged  # by whoever copied it: a repair adds nothing
+        copier = dataclasses.replace(self._copier, exclude=self._copier.exclude | left_out)
+        copied = await copy_record(copier, directory, step.record_id, kinds=self._kinds[directory], previous=intact)
         line, mark = self._ledgers[directory].append(following(known, copied.receipt))
         self._segments.add(line, mark)
         self._result.restored_files += copied.sent_files

@@ -48,9 +48,10 @@ class Asked:
     def nothing_to_do(self, unchanged_files: int) -> str:
         """Say why there was nothing to copy."""
         if unchanged_files == 1:
-            return f"nothing to do: the 1 file is in {self.url} already"
+            return f"nothing to do: by its receipt the 1 file is in {self.url} already; verify asks the store"
         if unchanged_files:
-            return f"nothing to do: all {unchanged_files:,} files are in {self.url} already"
+            what = f"by their receipts all {unchanged_files:,} files are in {self.url} already"
+            return f"nothing to do: {what}; verify asks the store"
         where = _some(map(str, self.directories))
         if self.include:
             return f"nothing to do: no record in {where} matches {' or '.join(map(repr, self.include))}"

@@ -70,6 +70,12 @@ class Puller:
         """Pull everything that is wanted; see ``references.pull.pull`` for the errors."""
         known = await find_steps(self._run.source)
         wanted = [step for step in known if self._selection.wants_step(step.phase, step.step)]
+        if not wanted:
+            numbers = sorted(step.step for step in known)
+            raise SourceError(
+                f"none of these steps is there: the run has steps {numbers[0]} to {numbers[-1]} of phase "
+                f"{' and '.join(sorted({step.phase for step in known}))}; correct --steps or --phase"
+            )
         try:
             async with contextlib.aclosing(load_steps(self._run.source, wanted)) as steps:
                 async for step in steps:

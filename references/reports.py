@@ -117,7 +117,9 @@ def report_run_verification(found: RunVerification, source: str, output: Output,
     for mirror in found.mirrors.values():
         files, present, intact = files + mirror.files, present + mirror.present, intact + mirror.intact
     damage = len(findings) - unchecked
-    text = f"{source}: {plural(found.steps, 'step')}, {plural(found.records, 'record')}, "
+    text = f"{source}: "
+    if found.steps or not whole:  # else it is a mirror without an index, of which only files are known
+        text += f"{plural(found.steps, 'step')}, {plural(found.records, 'record')}, "
     if found.not_referenced is not None:
         text += f"{plural(found.references, 'reference')} in W&B ({found.not_referenced:,} lacking), "
     text += f"{plural(files, 'file')} in their mirrors: {how_checked(found.mirrors.values(), output)}, "

@@ -64,7 +64,8 @@ def test_sync_copies_what_is_missing_and_then_has_nothing_to_do(line: Line, reco
     second = line("sync", records, tmp_path / "mirror")
     assert (second.code, second.out) == (
         0,
-        f"nothing to do: all 40 files are in file://{tmp_path / 'mirror'} already\n",
+        f"nothing to do: by their receipts all 40 files are in file://{tmp_path / 'mirror'} already; "
+        "verify asks the store\n",
     )
 
 
@@ -116,7 +117,7 @@ def test_touching_a_file_copies_nothing(line: Line, records: Path, tmp_path: Pat
         path.touch()
     for args in (("sync", "--dry-run"), ("sync",)):
         said = line(*args, records, tmp_path / "mirror")
-        assert (said.code, said.out.startswith("nothing to do: all 40 files are in ")) == (0, True)
+        assert (said.code, said.out.startswith("nothing to do: by their receipts all 40 files are in ")) == (0, True)
 
 
 def test_why_there_is_nothing_to_do_is_said(line: Line, records: Path, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_include_chooses_records_by_id(line: Line, tmp_path: Path) -> None:
     assert line("sync", "--dry-run", *args).out.startswith("copy tr_a1")
     assert line("sync", "--json", *args).summary["copied"] == 4
     assert not (tmp_path / "mirror" / document_name("tr_b1")).exists()
-    assert line("sync", *args).out.startswith("nothing to do: all 4 files are in ")
+    assert line("sync", *args).out.startswith("nothing to do: by their receipts all 4 files are in ")
     assert line("sync", "--json", tmp_path / "records", tmp_path / "mirror").summary["copied"] == 2
 
 

@@ -181,6 +181,18 @@ def test_a_kind_that_is_left_out_is_not_restored(mirror: Path, records: Path) ->
     assert is_whole(mirror, records)
 
 
+def test_a_repair_adds_no_kind_that_was_left_out_before(tmp_path: Path, records: Path) -> None:
+    """What whoever copied a record excluded stays away, without the option being given again."""
+    target = tmp_path / "lean"
+    with RecordMirror(target, exclude=["tokens"]) as mirror:
+        mirror.scan(records)
+        assert mirror.flush(60)
+    before = {path.name for path in target.glob("*.zst")}
+    min(target.glob("*.json.zst")).unlink()
+    assert repair(target, [records], grace_s=0).restored_files == 1
+    assert {path.name for path in target.glob("*.zst")} == before
+
+
 def test_a_receipt_from_the_future_is_overcome(mirror: Path, records: Path) -> None:
     """A clock that went back, or a forged time, keeps no damage in the mirror for ever."""
     for segment in mirror.glob("_receipts/*/*.jsonl"):
