@@ -52,6 +52,11 @@ class Redactor:
         return redact_url(text)
 
 
+def redact_text(text: str) -> str:
+    """Blank what ``redact_url`` blanks, and every secret of the environment as well."""
+    return Redactor()(text)
+
+
 def _secrets(value: object, *, under_secret: bool) -> list[str]:
     if isinstance(value, Mapping):
         return [

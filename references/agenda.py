@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from mirror.redact import redact_url
+from mirror.redact import redact_text
 from references.artifact_name import step_alias
 from references.attempt import Job, attempt
 from references.calls import Call
@@ -370,7 +370,7 @@ class Agenda:
         else:
             series.restore_latest_at = now + backoff_s(series.restore_tries, self._settings.backoff_s)
         if answer is not None:
-            logger.warning("`latest` of %s names an older step: %s", series.name, redact_url(str(answer)))
+            logger.warning("`latest` of %s names an older step: %s", series.name, redact_text(str(answer)))
 
 
 def _say(work: Work) -> str:

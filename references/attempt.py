@@ -10,7 +10,7 @@ from functools import cache, partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from mirror.redact import redact_url
+from mirror.redact import redact_text
 from references import artifact_name
 from references.artifact import build_artifact
 from references.calls import run_on_a_thread
@@ -73,9 +73,9 @@ def attempt(job: Job, receipts: Receipts | None, index_store: IndexStore | None)
     try:
         result = _attempt(job, receipts, written)
     except RunIsOverError as error:
-        result = Result(outcome=Outcome.RUN_OVER, error=redact_url(str(error)))
+        result = Result(outcome=Outcome.RUN_OVER, error=redact_text(str(error)))
     except WaitedTooLongError as error:
-        result = Result(outcome=Outcome.TIMED_OUT, error=redact_url(str(error)))
+        result = Result(outcome=Outcome.TIMED_OUT, error=redact_text(str(error)))
     except Exception as error:  # noqa: BLE001 - W&B's client has no common base for its errors
         result = Result(outcome=Outcome.FAILED, error=in_words(error))
     return replace(result, index_written=written())
@@ -136,7 +136,7 @@ def _write_index(job: Job, index_store: IndexStore) -> bool:
             "the mirror did not take the index of %s step %d, it is kept in the spool: %s",
             job.key.phase,
             job.key.step,
-            redact_url(str(error)),
+            redact_text(str(error)),
         )
         return False
     return True
@@ -153,7 +153,7 @@ def _look(index: StepIndex, receipts: Receipts | None, *, is_patient: bool) -> t
     except Exception as error:  # noqa: BLE001 - a store may raise anything, and the step is logged all the same
         level = logging.DEBUG if is_patient else logging.WARNING
         logger.log(
-            level, "the receipts of %s step %d could not be read: %s", index.phase, index.step, redact_url(str(error))
+            level, "the receipts of %s step %d could not be read: %s", index.phase, index.step, redact_text(str(error))
         )
         return land(index, {}, covers), False
     return land(index, found, covers), True

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, Self
 
-from mirror.redact import redact_url
+from mirror.redact import redact_text
 from references.artifact_name import ARTIFACT_TYPE
 from references.errors import ConfigError, LinkError
 from references.wandb_client import ASK_TIMEOUT_S, in_words, limit_client_retries
@@ -113,4 +113,4 @@ def declare_output(run: RunId, name: str, alias: str) -> None:
         artifact = api.artifact(f"{run.entity}/{run.project}/{name}:{alias}", type=ARTIFACT_TYPE)
         api.run(str(run)).log_artifact(artifact)
     except Exception as error:  # noqa: BLE001 - the version is logged; this is for whoever looks at the run's page
-        logger.info("%s is not shown on the page of %s: %s", alias, run, redact_url(str(error)))
+        logger.info("%s is not shown on the page of %s: %s", alias, run, redact_text(str(error)))

@@ -12,7 +12,7 @@ from typing import TypeVar
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError, MirrorError
 from mirror.location import Location
-from mirror.redact import redact_url
+from mirror.redact import redact_text
 from references.artifact_name import artifact_name, step_alias
 from references.attempt import Job, attempt
 from references.errors import LinkError
@@ -122,7 +122,7 @@ class Linker:
                 if latest is None or latest.step is None or latest.step < newest:
                     give_latest(self._run, name, step_alias(phase, newest))
             except Exception as error:  # noqa: BLE001 - W&B's client has no common base for its errors
-                reasons.append(f"`latest` of {name} may name an older step: {redact_url(str(error))}")
+                reasons.append(f"`latest` of {name} may name an older step: {redact_text(str(error))}")
         return "; ".join(reasons) or None
 
     def _history(self, phase: Phase) -> dict[int, list[Found]]:

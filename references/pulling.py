@@ -15,6 +15,7 @@ from mirror.config import MirrorConfig
 from mirror.errors import StoreError
 from mirror.receipt import Receipt
 from mirror.stores.threads import DaemonThreads
+from references.errors import SourceError
 from references.fetching import Fetcher, FetchError
 from references.folder import Folder
 from references.listed import ListedRecord, listed_records

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mirror.redact import redact_url
+from mirror.redact import redact_text
 from references import plain
 from references.artifact_name import ARTIFACT_TYPE
 
@@ -106,7 +106,7 @@ class Found:
 
 def in_words(error: BaseException) -> str:
     """Return what the client raised, without secrets; many of its texts say little without their type."""
-    return redact_url(f"{type(error).__name__}: {error}")
+    return redact_text(f"{type(error).__name__}: {error}")
 
 
 def limit_client_retries(environment: MutableMapping[str, str] = os.environ) -> None:

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mirror.stores.threads import DaemonThreads
+from mirror.stores.translate import raise_alone
 from references.artifact import STEP_FILE
 from references.artifact_name import ARTIFACT_TYPE
 from references.codec import MAX_BYTES
@@ -91,11 +92,13 @@ def _asked(ref: ArtifactRef, call: Callable[[], T]) -> T:
         return call()
     except ReferencesError:
         raise
-    except Exception as error:
-        raise SourceError(
-            f"W&B does not give {ref.path}{f':{ref.alias}' if ref.alias else ''} ({in_words(error)}): "
-            "check its name, and that you are logged in and may read it"
-        ) from error
+    except Exception as error:  # noqa: BLE001 - see above; an error of ours is raised in its place
+        raise_alone(
+            SourceError(
+                f"W&B does not give {ref.path}{f':{ref.alias}' if ref.alias else ''} ({in_words(error)}): "
+                "check its name, and that you are logged in and may read it"
+            )
+        )
 
 
 def _list(ref: ArtifactRef) -> Iterator[_Listed]:

@@ -62,10 +62,10 @@ def test_sync_copies_what_is_missing_and_then_has_nothing_to_do(line: Line, reco
     assert len(copied) == 40
     assert all((records / name).read_bytes() == data for name, data in copied.items())
     second = line("sync", records, tmp_path / "mirror")
+    url = f"file://{tmp_path}/mirror"
     assert (second.code, second.out) == (
         0,
-        f"nothing to do: by their receipts all 40 files are in file://{tmp_path / 'mirror'} already; "
-        "verify asks the store\n",
+        f"nothing to do: by their receipts all 40 files are in {url} already; verify asks the store\n",
     )
 
 

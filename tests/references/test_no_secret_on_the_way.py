@@ -14,13 +14,16 @@ import pytest
 from mirror.samples import write_corpus
 from mirror.testing import ADMIN, FakeGcs, SeaweedS3
 from references.codec import encode
+from references.errors import ReferencesError
+from references.pull import pull
 from references.spool import Spool, StepKey
 from tests.mirror.command_line import Ran, Running, run_command, storage_env
 from tests.mirror.places import GcsPlace, S3Place
 from tests.mirror.store_kinds import shared_bucket
-from tests.references.publishing import versions
+from tests.references.publishing import step_index, versions
+from tests.references.wandb_standin.faults import EVERY_OPERATION, Refuse
 from tests.references.whole_runs import SampleRun
-from tests.secrets.canaries import files_below
+from tests.secrets.canaries import files_below, told_by
 
 if TYPE_CHECKING:
     from tests.references.wandb_standin.server import WandbServer
@@ -94,6 +97,26 @@ def test_a_run_in_gcs(fake_gcs: FakeGcs, tmp_path: Path) -> None:
     told += [files_below(tmp_path), *(data.decode(errors="replace") for data in place.objects().values())]
     told += watched(place.url, tmp_path / "more", environment)
     assert_none([GCS_TOKEN, *ENVIRONMENT.values()], *told)
+
+
+def test_wandb_that_repeats_the_key(
+    wandb_server: WandbServer, client_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of W&B's client is told without the key, and does not hang on the error that is raised."""
+    key = "canary0wandb0key0canary0wandb0key0canary"
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    name = uuid.uuid4().hex[:12]
+    Spool(tmp_path / "spool").put(StepKey(name, "train", 1), encode(step_index(1, run=name, mirrored=0)))
+    wandb_server.faults.plan(EVERY_OPERATION, Refuse(message=f"no: {key} Authorization: Basic {key}"), times=None)
+    try:
+        with pytest.raises(ReferencesError) as refused:
+            pull(f"team/tests/skycap-records-train-{name}", tmp_path / "out")
+        environment = {**client_environment, "WANDB_API_KEY": key}
+        ran = run_command("link", "-vv", f"team/tests/{name}", "--spool", tmp_path / "spool", env=environment)
+    finally:
+        wandb_server.recover()
+    assert ran.code
+    assert_none([key], told_by(refused.value), ran.out, ran.err, files_below(tmp_path))
 
 
 def watched(url: str, records: Path, environment: dict[str, str]) -> list[str]:

@@ -339,6 +339,12 @@ def test_a_mirror_without_an_index_is_an_error(local_run: SampleRun, tmp_path: P
         pulled(local_run, tmp_path / "out")
 
 
+def test_steps_that_are_not_there_are_an_error(local_run: SampleRun, tmp_path: Path) -> None:
+    """A step that was misspelt must not look like one that was pulled; the sentence says which there are."""
+    with pytest.raises(SourceError, match="has steps 1 to"):
+        pulled(local_run, tmp_path / "out", selection=Selection(steps=[99]))
+
+
 def test_a_dry_run_says_the_same_and_writes_nothing(local_run: SampleRun, tmp_path: Path) -> None:
     """Before, the whole run would come; afterwards, nothing would."""
     local_run.step(1, TEN)
