@@ -341,6 +341,7 @@ def test_a_mirror_without_an_index_is_an_error(local_run: SampleRun, tmp_path: P
 
 def test_steps_that_are_not_there_are_an_error(local_run: SampleRun, tmp_path: Path) -> None:
     """A step that was misspelt must not look like one that was pulled; the sentence says which there are."""
+    local_run.step(1, ["tr_0"])
     with pytest.raises(SourceError, match="has steps 1 to"):
         pulled(local_run, tmp_path / "out", selection=Selection(steps=[99]))
 
