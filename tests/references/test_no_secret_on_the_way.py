@@ -116,6 +116,7 @@ def test_wandb_that_repeats_the_key(
     finally:
         wandb_server.recover()
     assert ran.code
+    assert "no: ***" in str(refused.value)  # what it said is told, as far as it may be
     assert_none([key], told_by(refused.value), ran.out, ran.err, files_below(tmp_path))
 
 
