@@ -31,6 +31,7 @@ from mirror.config import (
 from mirror.errors import ConfigError
 from mirror.location import GCS_PROTOCOLS, S3_PROTOCOLS
 from mirror.measures import parse_bytes, parse_seconds, show_bytes, show_seconds
+from mirror.redact import redact_url
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -202,7 +203,10 @@ def with_endpoint(options: Mapping[str, object], endpoint_url: str, url: str | N
         ConfigError: this kind of store has no such option.
     """
     if url is not None and url.partition("://")[0].lower() not in S3_PROTOCOLS | GCS_PROTOCOLS:
-        raise ConfigError("--endpoint-url is for s3:// and gs:// only: give other stores a --storage-option")
+        raise ConfigError(
+            f"--endpoint-url is for s3:// and gs:// only, and {redact_url(url)!r} is neither: correct the URL, leave the "
+            "endpoint (or RECORD_MIRROR_ENDPOINT_URL) out, or give another store a --storage-option"
+        )
     changed = {**options, "endpoint_url": endpoint_url}
     client = changed.get("client_kwargs")
     if isinstance(client, Mapping):

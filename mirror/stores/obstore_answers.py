@@ -12,6 +12,9 @@ from mirror.stores.translate import raise_alone, translating
 _STATUS = re.compile(r"non-2xx status code: (\d{3})[^:]*: ?(.*)", re.DOTALL)
 _CODE = re.compile(r"<Code>\s*([^<\s]+)\s*</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+# What reqwest's page of causes holds: an error of the operating system, or of a resolver or TLS.
+_CAUSES = re.compile(r'message: "([^"\n]{1,200})"|error: "([^"\n]{1,200})"')
+_PLACE = re.compile(r"(https?://[^/\s?@]+)[/\s?]")
 _REDIRECT = "Received redirect without LOCATION"
 _BAD_KEYS = ("Could not parse path", "Encountered object with invalid path")
 
@@ -62,4 +65,7 @@ def understand(error: Exception) -> Exception | None:
         return AnswerError(301, "PermanentRedirect", "the bucket is in another region")
     if not type(error).__module__.startswith("obstore"):
         return None
-    return ConnectionError(text.rpartition(" - ")[2].removeprefix("Generic S3 error: "))
+    causes = [cause for match in _CAUSES.finditer(str(error)) for cause in match.groups() if cause]
+    place = _PLACE.search(text)
+    said = causes[-1] if causes else text.rpartition(" - ")[2].removeprefix("Generic S3 error: ")
+    return ConnectionError(f"{said} ({place[1]}): check the endpoint and the network" if place else said)

@@ -13,7 +13,7 @@ import pytest
 
 from mirror import RecordMirror
 from mirror.config import MirrorConfig
-from mirror.errors import ConfigError
+from mirror.errors import ConfigError, TryAgainError
 from mirror.location import parse_location
 from mirror.samples import write_corpus
 from mirror.store import Store
@@ -133,6 +133,15 @@ def test_the_objects_of_a_whole_page_are_all_that_there_is(s3_place: S3Place, s3
         return found
 
     assert kind_of(s3_place, via=s3_proxy.url, driver="obstore").run(use) == names
+
+
+@pytest.mark.integration
+def test_a_store_that_is_not_there_is_named_with_the_cause(s3_place: S3Place) -> None:
+    """The operating system's own word, the endpoint, and what to look at: not a page of the client's."""
+    kind = kind_of(s3_place, via="http://127.0.0.1:9", driver="obstore")
+    with pytest.raises(TryAgainError) as caught:
+        kind.run(lambda store: put(store, "tr_1.json.zst", b"here"))
+    assert caught.value.reason == "Connection refused (http://127.0.0.1:9): check the endpoint and the network"
 
 
 @pytest.mark.parametrize("status", [200, 301, 400, 403])
