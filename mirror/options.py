@@ -204,8 +204,8 @@ def with_endpoint(options: Mapping[str, object], endpoint_url: str, url: str | N
     """
     if url is not None and url.partition("://")[0].lower() not in S3_PROTOCOLS | GCS_PROTOCOLS:
         raise ConfigError(
-            f"--endpoint-url is for s3:// and gs:// only, and {redact_url(url)!r} is neither: correct the URL, leave the "
-            "endpoint (or RECORD_MIRROR_ENDPOINT_URL) out, or give another store a --storage-option"
+            f"--endpoint-url is for s3:// and gs:// only, and {redact_url(url)!r} is neither: correct the URL, leave "
+            "the endpoint (or RECORD_MIRROR_ENDPOINT_URL) out, or give another store a --storage-option"
         )
     changed = {**options, "endpoint_url": endpoint_url}
     client = changed.get("client_kwargs")
