@@ -43,6 +43,7 @@ def main() -> int:
         finally:
             for job in jobs:
                 job.terminate()
+            for job in jobs:
                 job.wait()
     failed = 0
     with Ground(keep) as ground:
