@@ -43,10 +43,11 @@ def name(wandb_server: WandbServer) -> str:
 
 
 @pytest.fixture
-def own_run(name: str) -> Iterator[wandb.Run]:
+def own_run(name: str, wandb_server: WandbServer) -> Iterator[wandb.Run]:
     """The run of that id."""
     run = wandb.init(project="tests", id=name, reinit="create_new")
     yield run
+    wandb_server.recover()  # or a test that failed in bad weather would wait for W&B's client
     run.finish()
 
 
