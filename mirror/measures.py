@@ -36,7 +36,7 @@ def parse_bytes(text: str) -> int:
     step = 1000 if unit == "b" else 1024
     size_bytes = float(found[1]) * step ** (_LETTERS.index(letter) + 1 if letter else 0)
     if math.isinf(size_bytes):
-        raise ValueError("a size of hundreds of digits is none")
+        raise ValueError("the size is too large")
     return int(size_bytes)
 
 

@@ -102,6 +102,7 @@ def _attempt(job: Job, receipts: Receipts | None, written: Callable[[], bool]) -
     written()  # the mirror has the index before W&B does, if it takes it at all
     if time.monotonic() >= deadline:  # whoever waited has stopped, and may be logging it elsewhere by now
         raise TimeoutError("the time was over before W&B's client was given it")
+    # ``benchmarks.step_end`` looks for this line.
     logger.debug("%s step %d goes to W&B's client, %d references", index.phase, index.step, len(landing.references))
     hand_over(job.run, artifact, artifact_name.aliases(index))
     if logged_to is Mode.OFFLINE:

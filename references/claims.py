@@ -22,7 +22,7 @@ import msgspec
 from references.spool import Spool, StepKey
 
 MAX_BYTES = 4096
-LATEST_S = 1e11  # that anybody can mean, and a calendar has
+LATEST_S = 1e11  # Unix seconds; later, and ``datetime`` cannot show it
 _LIVING = frozenset("RSDTtWIKP")  # states of a process in which it, or its client, may go on
 
 

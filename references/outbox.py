@@ -49,7 +49,7 @@ class Outbox:
         self._order = order
         self._tickets = RunTickets()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # None: close was called
-        self._deadline = 0.0  # written by close, before that None
+        self._deadline = 0.0  # written by close before it puts None into ``_jobs``
         self._service: str | None = None  # of W&B's client, that the helper is connected to; written by our thread
         self._numbers = count()  # likewise
         self._ended = threading.Event()  # there is no helper any more, nor will there be one

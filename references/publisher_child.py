@@ -20,7 +20,7 @@ from references.remote_run import RemoteRun, use
 
 PARENT_CHECK_S = 1.0  # between two looks at whether the training process is there
 ANSWER_S = 10.0  # what it may take to say whether a run was finished
-_NEW_OBJECTS = 2_000_000  # between two collections of garbage: an artifact's entries are many, and none of them is any
+_NEW_OBJECTS = 2_000_000  # between two collections of garbage: an artifact makes many objects, and no garbage
 
 
 class Helper:

@@ -175,7 +175,7 @@ class S3Store:
         except KeyError as lacking:
             raise TryAgainError("list", prefix, f"the answer lists an object without its {lacking}") from None
         if any(found.size_bytes < 0 for found in page):
-            raise TryAgainError("list", prefix, "the answer lists an object with fewer than no bytes")
+            raise TryAgainError("list", prefix, "the answer lists an object of a negative size")
         return page
 
     async def refresh(self) -> None:
