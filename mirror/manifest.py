@@ -71,7 +71,7 @@ class Manifest:
         return int(self._index.execute("SELECT COUNT(*) FROM file")[0][0])
 
     def every(self, files: int, *, first: int = 0) -> list[str]:
-        """Return the name of every n-th file, from the ``first`` one on, n being ``files``, ascending as ``files`` does."""
+        """Return the names of the ``first`` file and of every ``files``-th behind it, ascending as ``files`` does."""
         names: list[str] = []
         steps = first or files
         query = "SELECT name FROM file WHERE name > ? ORDER BY name LIMIT 1 OFFSET ?"

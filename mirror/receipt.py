@@ -96,7 +96,7 @@ class FileGlance(msgspec.Struct, frozen=True, gc=False):
 
 
 class Glance(msgspec.Struct, frozen=True, gc=False):
-    """What of a receipt says which document it covers: a restart reads all receipts of a directory, and has no time for more."""
+    """What of a receipt says which document it covers: a restart reads all of a directory, and has no time for more."""
 
     id: str
     at: float
