@@ -163,5 +163,5 @@ def test_an_asynchronous_trainers_entries_wait_for_their_batch(tmp_path: Path) -
     for step in (1, 2):
         callback.step_end(step, trajectory_ids=[SimpleNamespace(instance_id="other", repetition_id=0)])
 
+    callback.close(60)  # the batches have been looked through
     assert callback.stats()["expired"] == 1
-    callback.close(0)
