@@ -71,7 +71,8 @@ def test_a_second_run_makes_no_write(place: S3Place, s3_proxy: FaultProxy, env: 
     """What a receipt beside the records covers is neither sent nor asked for."""
     assert run_command("sync", records, place.url, env=env).code == 0
     before = s3_proxy.counts
-    assert run_command("sync", records, place.url, env=env).out.startswith("nothing to do: by their receipts all 60 files are in ")
+    second = run_command("sync", records, place.url, env=env)
+    assert second.out.startswith("nothing to do: by their receipts all 60 files are in ")
     assert s3_proxy.counts == before
 
 
