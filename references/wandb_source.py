@@ -49,7 +49,7 @@ class WandbSource:
         """Ask nothing yet; ``timeout_s``: for one ``step.json``, for which W&B's client would try half an hour."""
         self._ref = ref
         self._timeout_s = timeout_s
-        self._threads = DaemonThreads(AHEAD, "record-mirror-wandb")
+        self._threads = DaemonThreads(AHEAD, "record-mirror-artifacts")
         self._artifacts: dict[str, wandb.Artifact] = {}  # by origin, of the versions that count
 
     async def find(self) -> list[KnownStep]:
