@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from mirror.judging import Finding, FindingKind
@@ -97,7 +98,7 @@ def test_references_as_they_should_be_have_no_findings() -> None:
 )
 def test_a_reference_to_an_earlier_copy_is_told(change: dict[str, object]) -> None:
     """W&B's download would refuse what is there now."""
-    (finding,), _ = judged([dataclasses.replace(REFERENCES[0], **change), *REFERENCES[1:]])  # type: ignore[arg-type] # fields by name
+    (finding,), _ = judged([msgspec.structs.replace(REFERENCES[0], **change), *REFERENCES[1:]])
     assert (finding.kind, finding.name) == (FindingKind.CHANGED, REFERENCES[0].path.removeprefix("records/"))
     assert "train step 7" in finding.detail
 
@@ -109,7 +110,7 @@ def test_files_that_are_not_referred_to_are_counted() -> None:
 
 def test_a_reference_that_no_receipt_proves_is_told() -> None:
     """It leads somewhere that nobody vouches for; a record without a receipt is told of as a record."""
-    stray = dataclasses.replace(REFERENCES[0], uri="s3://elsewhere/x", path="records/x\n.json.zst")
+    stray = msgspec.structs.replace(REFERENCES[0], uri="s3://elsewhere/x", path="records/x\n.json.zst")
     (finding,), _ = judged([stray, *REFERENCES])
     assert finding.kind is FindingKind.NO_RECEIPT
     assert "\n" not in finding.name + finding.detail
