@@ -37,7 +37,8 @@ pytestmark = pytest.mark.integration
 TEN = [f"tr_{number}" for number in range(10)]
 ROOT = Path(__file__).parents[2]
 PULL = """
-import json, sys
+import json, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is born deaf to it
 from mirror import MirrorConfig
 from references.pull import pull
 pull(sys.argv[1], sys.argv[2], config=MirrorConfig(storage_options=json.loads(sys.argv[3])))
