@@ -65,6 +65,22 @@ def wandb_run(wandb_server: WandbServer, _wandb_shared_run: wandb.Run) -> wandb.
 
 
 @pytest.fixture
+def name(wandb_server: WandbServer) -> str:
+    """A run id, and so an artifact, of the test's own, which W&B does not know."""
+    assert wandb_server.port
+    return uuid.uuid4().hex[:12]
+
+
+@pytest.fixture
+def own_run(wandb_server: WandbServer, name: str) -> Iterator[wandb.Run]:
+    """The run of that id, beside the shared one."""
+    run = wandb.init(project="tests", id=name, reinit="create_new")
+    yield run
+    wandb_server.recover()  # or a test that failed in bad weather would wait for W&B's client
+    run.finish()
+
+
+@pytest.fixture
 def artifact_name() -> str:
     """A name that no other test logs to."""
     return f"records-{uuid.uuid4().hex[:12]}"

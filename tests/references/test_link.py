@@ -6,8 +6,6 @@ import json
 import os
 import subprocess
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -35,22 +33,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 SETTINGS = PublishSettings(timeout_s=20, attempts=3, backoff_s=0.05)
-
-
-@pytest.fixture
-def name(wandb_server: WandbServer) -> str:
-    """A run id of the test's own, which W&B does not know."""
-    assert wandb_server.port
-    return uuid.uuid4().hex[:12]
-
-
-@pytest.fixture
-def own_run(name: str, wandb_server: WandbServer) -> Iterator[wandb.Run]:
-    """The run of that id, going on."""
-    run = wandb.init(project="tests", id=name, reinit="create_new")
-    yield run
-    wandb_server.recover()  # or a test that failed while nothing answers would wait for W&B's client
-    run.finish()
 
 
 def spooled(spool: Path, *indexes: StepIndex) -> None:

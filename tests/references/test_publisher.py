@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,12 +38,6 @@ if TYPE_CHECKING:
     from tests.references.wandb_standin.server import WandbServer
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def name() -> str:
-    """A run id, and so an artifact, of the test's own; logged to the run that all tests share."""
-    return uuid.uuid4().hex[:12]
 
 
 def test_a_step_becomes_a_version_with_references(

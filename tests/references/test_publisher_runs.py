@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,26 +21,9 @@ from tests.references.publishing import MirrorIndexes, counts, publisher, step_i
 from tests.references.wandb_standin.faults import Hang
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.references.wandb_standin.server import WandbServer
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def name() -> str:
-    """A run id of the test's own."""
-    return uuid.uuid4().hex[:12]
-
-
-@pytest.fixture
-def own_run(wandb_server: WandbServer, name: str) -> Iterator[wandb.Run]:
-    """A run of the test's own, beside the shared one."""
-    assert wandb_server.port
-    run = wandb.init(project="tests", id=name, reinit="create_new")
-    yield run
-    run.finish()
 
 
 def test_without_a_run_a_step_is_spooled_and_logged_later(

@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,22 +33,6 @@ pytestmark = pytest.mark.integration
 
 STEPS = (1, 2, 3)
 ENDPOINTS = ("AWS_S3_ENDPOINT_URL", "AWS_ENDPOINT_URL")  # W&B's, and botocore's
-
-
-@pytest.fixture
-def name(wandb_server: WandbServer) -> str:
-    """A run id of the test's own."""
-    assert wandb_server.port
-    return uuid.uuid4().hex[:12]
-
-
-@pytest.fixture
-def own_run(name: str, wandb_server: WandbServer) -> Iterator[wandb.Run]:
-    """The run of that id."""
-    run = wandb.init(project="tests", id=name, reinit="create_new")
-    yield run
-    wandb_server.recover()  # or a test that failed in bad weather would wait for W&B's client
-    run.finish()
 
 
 @pytest.fixture(params=["s3", "s3_versioned", "directory"])
