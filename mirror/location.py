@@ -18,7 +18,7 @@ GCS_PROTOCOLS = frozenset({"gs", "gcs"})
 CONTAINER_PROTOCOLS = frozenset({"abfs", "abfss", "az", "adl", "wasb", "wasbs"})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^\x00-\x1f\x7f-\x9f\ud800-\udfff]*)")
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/[^/]")
-_ENDPOINTS = {
+_ENDPOINT_VARIABLES = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "gs": ("STORAGE_EMULATOR_HOST",),
 }
@@ -96,14 +96,19 @@ def place_id(location: Location, options: Mapping[str, object]) -> str:
 
     The same URL at another endpoint, or in another account, is another place.
     """
-    client = options.get("client_kwargs")
-    named = [options.get("endpoint_url"), client.get("endpoint_url") if isinstance(client, Mapping) else None]
-    named += [os.environ.get(name) for name in _ENDPOINTS.get(location.protocol, ())]
-    endpoint = next((str(value).rstrip("/") for value in named if value), "")
+    endpoint = endpoint_of(location.protocol, options, os.environ) or ""
     where = "".join(f"\n{name}={options[name]}" for name in _WHERE if options.get(name))
     digest = hashlib.sha256(f"{location.base}\n{endpoint}{where}".encode(errors="surrogatepass")).hexdigest()[:12]
     readable = re.sub(r"[^A-Za-z0-9]+", "-", location.shown).strip("-")[:60]
     return f"{readable}-{digest}"
+
+
+def endpoint_of(protocol: str, options: Mapping[str, object], environment: Mapping[str, str]) -> str | None:
+    """Return the endpoint that a store's options name, or else the environment; None: the store's usual one."""
+    client = options.get("client_kwargs")
+    named = [options.get("endpoint_url"), client.get("endpoint_url") if isinstance(client, Mapping) else None]
+    named += [environment.get(name) for name in _ENDPOINT_VARIABLES.get(protocol, ())]
+    return next((str(value).rstrip("/") for value in named if value), None)
 
 
 def _directory(path: str) -> Location:

@@ -116,15 +116,6 @@ def see_batch(trajectory_ids: Iterable[object], loss_masks: Sized | None = None)
     return SeenBatch(ids=ids, names=names, trained=None if loss_masks is None else trainable_rows(loss_masks, len(ids)))
 
 
-def read_batch(trajectory_ids: Iterable[object], loss_masks: Sized | None = None) -> Batch:
-    """See a batch and read it at once.
-
-    Raises:
-        BatchError: as ``see_batch`` does.
-    """
-    return see_batch(trajectory_ids, loss_masks).read()
-
-
 def count_unlogged(batch: Batch, entries: Iterable[Entry]) -> int:
     """Count what the batch names and no generator logged."""
     logged = list(entries)

@@ -98,14 +98,6 @@ class RecordLog:
             self._takings[phase] = taking
         return taking
 
-    def take_batch(self, phase: str, batch: Batch, *, keep_steps: int) -> tuple[list[Entry], int]:
-        """Take the entries of a batch at once; see ``begin_batch``.
-
-        Returns:
-            The batch's entries, and how many others had waited long enough and were dropped.
-        """
-        return self.begin_batch(phase, keep_steps=keep_steps).choose(batch)
-
 
 class BatchTaking:
     """What one batch chooses from: what was logged since the one before, and what that one has left."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+from mirror.location import endpoint_of
+
 PROFILE_VARIABLES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 REGION_VARIABLE = "AWS_DEFAULT_REGION"  # the only one that botocore reads
 # Options of s3fs that concern what the mirror never does with it, or does by itself.
@@ -152,9 +153,9 @@ class _Reader:
         return profile
 
     def _place(self, config: dict[str, object], client: dict[str, object], profile: Mapping[str, str]) -> None:
-        given = [self._options.pop("endpoint_url", None), self._client.pop("endpoint_url", None)]
-        given += [self._environment.get(name) for name in ENDPOINT_VARIABLES]
-        endpoint = next((str(value) for value in given if value), None)
+        endpoint = endpoint_of("s3", {**self._options, "client_kwargs": self._client}, self._environment)
+        self._options.pop("endpoint_url", None)
+        self._client.pop("endpoint_url", None)
         region = self._client.pop("region_name", None) or self._botocore.pop("region_name", None)
         region = region or self._environment.get(REGION_VARIABLE) or profile.get("region")
         if region:
@@ -165,7 +166,7 @@ class _Reader:
             if not use_ssl:
                 raise UnmappableError("obstore reaches AWS by TLS alone, and use_ssl is false")
         else:
-            config["endpoint"] = endpoint.rstrip("/")
+            config["endpoint"] = endpoint
             client["allow_http"] = urlsplit(endpoint).scheme == "http"
         style = self._s3("addressing_style")
         if style not in {None, "auto", "path"}:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
+from references.batch import Batch, see_batch
 from references.entry import Entry
 from references.run_index import PHASES, Phase, RecordLocation, Row, StepIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence, Sized
 
 
 @dataclass
@@ -21,6 +22,11 @@ class TrajectoryID:
 
     instance_id: str
     repetition_id: int
+
+
+def read_batch(trajectory_ids: Iterable[object], loss_masks: Sized | None = None) -> Batch:
+    """See a batch, as a trainer's thread does, and read it at once, as another does later."""
+    return see_batch(trajectory_ids, loss_masks).read()
 
 
 def finished(name: str, *, mirror: str | None = None, reward: float = 1.0) -> SimpleNamespace:

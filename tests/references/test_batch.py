@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from references.batch import Part, part_of_lone, parts_of, read_batch
+from references.batch import Part, part_of_lone, parts_of
 from references.errors import BatchError
 from references.samples import split_samples
-from tests.references.index_builders import TrajectoryID, entry
+from tests.references.index_builders import TrajectoryID, entry, read_batch
 
 
 @pytest.mark.parametrize(

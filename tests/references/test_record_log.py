@@ -10,10 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from references.batch import Batch, Part, read_batch
+from references.batch import Batch, Part
 from references.record_log import RecordLog
 from references.run_index import RecordLocation
-from tests.references.index_builders import TrajectoryID, finished
+from tests.references.index_builders import TrajectoryID, finished, read_batch
 
 
 def names(log: RecordLog, phase: str = "train") -> list[str]:
@@ -93,10 +93,10 @@ def test_entries_wait_for_the_step_whose_batch_has_them() -> None:
     log.add("train", ids["a"], 0, SimpleNamespace(id="a0"))
     log.add("train", ids["b"], 0, SimpleNamespace(id="b0"))
     log.add("train", ids["a"], 1, SimpleNamespace(id="a1"))
-    taken, expired = log.take_batch("train", read_batch([ids["a"]]), keep_steps=2)
+    taken, expired = log.begin_batch("train", keep_steps=2).choose(read_batch([ids["a"]]))
     assert ([entry.id for entry in taken], expired) == (["a0", "a1"], 0)
     log.add("train", ids["c"], 0, SimpleNamespace(id="c0"))
-    taken, expired = log.take_batch("train", read_batch(["c0", "b0"]), keep_steps=2)
+    taken, expired = log.begin_batch("train", keep_steps=2).choose(read_batch(["c0", "b0"]))
     assert ([entry.id for entry in taken], expired) == (["b0", "c0"], 0)
     assert log.take("train") == []
 
@@ -107,7 +107,7 @@ def test_the_same_prompt_in_a_later_epoch_is_taken_apart() -> None:
     dropped, trained = TrajectoryID("a", 0), TrajectoryID("a", 0)
     log.add("train", dropped, 0, SimpleNamespace(id="dropped"))
     log.add("train", trained, 0, SimpleNamespace(id="trained"))
-    taken, _ = log.take_batch("train", read_batch([trained]), keep_steps=5)
+    taken, _ = log.begin_batch("train", keep_steps=5).choose(read_batch([trained]))
     assert [entry.id for entry in taken] == ["trained"]
     assert names(log) == ["dropped"]
 
@@ -122,7 +122,7 @@ def test_what_is_logged_while_a_batch_is_taken_is_kept() -> None:
             return super().get(key, default)
 
     log.add("train", TrajectoryID("before", 0), 0, SimpleNamespace(id="before"))
-    assert log.take_batch("train", Batch(by_record=_Interrupted()), keep_steps=1) == ([], 0)
+    assert log.begin_batch("train", keep_steps=1).choose(Batch(by_record=_Interrupted())) == ([], 0)
     assert names(log) == ["before", "meanwhile"]
 
 
@@ -151,7 +151,7 @@ def test_a_batch_that_never_chose_keeps_nothing_from_the_next() -> None:
     log = RecordLog()
     log.add("train", TrajectoryID("a", 0), 0, SimpleNamespace(id="a"))
     log.begin_batch("train", keep_steps=2)
-    taken, expired = log.take_batch("train", read_batch(["a"]), keep_steps=2)
+    taken, expired = log.begin_batch("train", keep_steps=2).choose(read_batch(["a"]))
     assert ([e.id for e in taken], expired) == (["a"], 0)
 
 
@@ -160,9 +160,9 @@ def test_entries_that_no_batch_has_expire_and_are_counted() -> None:
     log = RecordLog()
     nobody = read_batch([])
     log.add("train", TrajectoryID("early", 0), 0, SimpleNamespace(id="early"))
-    assert log.take_batch("train", nobody, keep_steps=1) == ([], 0)
+    assert log.begin_batch("train", keep_steps=1).choose(nobody) == ([], 0)
     log.add("train", TrajectoryID("late", 0), 0, SimpleNamespace(id="late"))
-    assert log.take_batch("train", nobody, keep_steps=1) == ([], 1)
+    assert log.begin_batch("train", keep_steps=1).choose(nobody) == ([], 1)
     assert names(log) == ["late"]
 
 
@@ -170,7 +170,7 @@ def test_keeping_for_no_further_step_drops_what_the_first_batch_has_not() -> Non
     """With no step to wait, an entry is in the next batch or nowhere."""
     log = RecordLog()
     log.add("train", TrajectoryID("a", 0), 0, SimpleNamespace(id="a"))
-    assert log.take_batch("train", read_batch([]), keep_steps=0) == ([], 1)
+    assert log.begin_batch("train", keep_steps=0).choose(read_batch([])) == ([], 1)
     assert log.take("train") == []
 
 

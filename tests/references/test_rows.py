@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from references.batch import read_batch
 from references.rows import build_index
-from tests.references.index_builders import TrajectoryID, entry, logs, masks
+from tests.references.index_builders import TrajectoryID, entry, logs, masks, read_batch
 
 if TYPE_CHECKING:
     from random import Random
