@@ -245,6 +245,23 @@ def test_a_bit_flipped_on_the_way_to_a_store_that_checks_nothing_is_an_error(dri
     assert [body == CONTENT for body in stored] == [True, False, True]
 
 
+def test_a_store_that_takes_a_wrong_checksum_is_not_trusted_to_compare(s3_place: S3Place) -> None:
+    """Its answer to the question shows that its ETags are MD5s: the very next upload is proved by one."""
+
+    def store_anything(_method: str, _path: str, _headers: Mapping[str, str], body: bytes) -> Reply:
+        return Reply(status=200, headers={"ETag": f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'})
+
+    async def use(store: Store) -> None:
+        await put(store, PREFIX + "w/00000001.jsonl", b"receipts")
+        proxy.script(Fault(action=FlipRequestBit(at=5_000)))
+        with pytest.raises(TryAgainError, match="other bytes"):
+            await put(store, KEY, CONTENT)
+        assert (await put(store, KEY, CONTENT)).md5 == hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
+
+    with FaultProxy(s3_place.server.url, check_request=store_anything) as proxy:
+        kind_of(s3_place, via=proxy.url, driver="obstore").run(use)
+
+
 def assert_a_flipped_bit_is_put_right(kind: Kind, proxy: FaultProxy, match: Callable[[str, str], bool]) -> None:
     flip = Fault(action=FlipRequestBit(at=5_000), match=match)
 
