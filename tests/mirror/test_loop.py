@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -87,3 +89,32 @@ def test_one_piece_of_work_may_have_a_loop_for_itself() -> None:
     assert run_in_loop(name_of_thread()) == "record-mirror"
     assert asyncio.run(caller()) == "record-mirror"
     assert "record-mirror" not in {other.name for other in threading.enumerate()}
+
+
+ENDS_RIGHT_AFTER_A_CALL = """
+import asyncio
+import mirror.loop
+import obstore
+from obstore.store import S3Store
+
+keys = {"access_key_id": "a", "secret_access_key": "b"}
+store = S3Store(
+    "bucket", config={"endpoint": "http://127.0.0.1:9", **keys}, client_options={"allow_http": True},
+    retry_config={"max_retries": 0},
+)
+
+async def put():
+    try:
+        await obstore.put_async(store, "key", b"1", use_multipart=False)
+    except Exception:
+        pass
+
+asyncio.run(put())
+"""
+
+
+def test_an_interpreter_ends_well_right_after_a_call_of_obstore() -> None:
+    """Its threads take the interpreter's lock once more a moment later, and abort a process that is exiting."""
+    for _ in range(15):
+        ended = subprocess.run([sys.executable, "-c", ENDS_RIGHT_AFTER_A_CALL], capture_output=True, check=False)  # noqa: S603 - our own code
+        assert (ended.returncode, ended.stderr) == (0, b"")
