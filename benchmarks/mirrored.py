@@ -8,10 +8,10 @@ from pathlib import Path
 
 import xxhash
 
-from mirror.ledger import DIRECTORY
 from mirror.location import parse_location, place_id
 from mirror.names import document_name, sidecar_name
-from mirror.receipt import FileReceipt, Receipt, encode_line
+from mirror.receipts.ledger import DIRECTORY
+from mirror.receipts.receipt import FileReceipt, Receipt, encode_line
 
 WRITER = "node-1-4711-before"
 SPREAD = 2_654_435_761  # ids in no order, each once

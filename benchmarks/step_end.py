@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 
 from mirror.names import KNOWN_KINDS, document_name, sidecar_name
-from mirror.receipt import FileReceipt, Receipt, encode_line
-from mirror.segments import SEGMENT_RECEIPTS, segment_key
+from mirror.receipts.receipt import FileReceipt, Receipt, encode_line
+from mirror.receipts.segments import SEGMENT_RECEIPTS, segment_key
 from references import RecordLog, RecordsConfig, SkycapRecordIndex, WandbConfig, make_record_index
 from tests.references.publishing import helpers, wait_until
 from tests.references.wandb_standin.faults import Hang

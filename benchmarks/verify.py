@@ -29,8 +29,8 @@ from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.judging import Pairing, Standing, judge
 from mirror.location import parse_location
-from mirror.manifest import Manifest
-from mirror.segments import SegmentReader
+from mirror.receipts.manifest import Manifest
+from mirror.receipts.segments import SegmentReader
 from mirror.store import ObjectInfo
 from mirror.testing.process import find_program
 from mirror.testing.serve import Endpoint, serving

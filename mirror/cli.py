@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mirror.commands import EPILOG, Commands, command
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
-from mirror.exits import Exit
-from mirror.options import COPIES, EVERYTHING, REQUESTS, Name, Seconds, Share, option
-from mirror.output import Output, plural, told_at_the_end
+from mirror.terminal.commands import EPILOG, Commands, command
+from mirror.terminal.exits import Exit
+from mirror.terminal.options import COPIES, EVERYTHING, REQUESTS, Name, Seconds, Share, option
+from mirror.terminal.output import Output, plural, told_at_the_end
 
 if TYPE_CHECKING:
     from mirror.location import Location
-    from mirror.progress import Tally
     from mirror.repair import RepairPlan
+    from mirror.terminal.progress import Tally
     from mirror.verify import Verification, VerifyLevel
 
 
@@ -62,13 +62,13 @@ def sync(
 
     Every finished record of the DIRs that the mirror at URL does not have yet is copied.
     """
-    from mirror.excluding import find_slips
     from mirror.location import parse_location
-    from mirror.progress import make_progress
-    from mirror.reports import Asked, report_sync
-    from mirror.stopping import Stopping
     from mirror.sync import Limits, check_directories
     from mirror.sync import sync as run_sync
+    from mirror.terminal.excluding import find_slips
+    from mirror.terminal.progress import make_progress
+    from mirror.terminal.reports import Asked, report_sync
+    from mirror.terminal.stopping import Stopping
 
     location = parse_location(url)
     directories = check_directories(named(dirs, url), location, must_exist=True)
@@ -89,8 +89,8 @@ def _plan(
     directories: list[Path], location: Location, config: MirrorConfig, include: tuple[str, ...], output: Output
 ) -> int:
     from mirror.planning import Planner
-    from mirror.reports import Asked, report_plan, report_planned
     from mirror.stores.opening import check_protocol
+    from mirror.terminal.reports import Asked, report_plan, report_planned
 
     check_protocol(location)
     planner = Planner(location, config, include)
@@ -129,12 +129,12 @@ def watch(
     Runs beside servers that do not embed the library: every finished record of the DIRs goes to the mirror at URL.
     SIGTERM or SIGINT copies what is left and ends; a second SIGINT ends at once.
     """
-    from mirror.excluding import find_slips
     from mirror.health import parse_listen, serving
     from mirror.location import parse_location
-    from mirror.reports import report_watch
-    from mirror.stopping import Stopping
     from mirror.sync import check_directories
+    from mirror.terminal.excluding import find_slips
+    from mirror.terminal.reports import report_watch
+    from mirror.terminal.stopping import Stopping
     from mirror.watch import Watch
 
     location = parse_location(url)
@@ -162,9 +162,9 @@ def status(*, url: str, config: MirrorConfig, output: Output) -> int:
     For a record DIR: what of it is in each mirror that it was ever copied to.
     """
     from mirror.location import parse_location
-    from mirror.reports import report_directory_status, report_mirror_status
     from mirror.status import is_record_directory, read_directory, read_mirror
     from mirror.sync import check_directories
+    from mirror.terminal.reports import report_directory_status, report_mirror_status
 
     if is_record_directory(url):
         directory = read_directory(Path(url).absolute())
@@ -197,9 +197,9 @@ def verify(
     tells sizes and identities; hashes are compared as far as asked for.
     """
     from mirror.location import parse_location
-    from mirror.progress import make_progress
-    from mirror.reports import report_verification
     from mirror.sync import check_directories
+    from mirror.terminal.progress import make_progress
+    from mirror.terminal.reports import report_verification
     from mirror.verify import verify as run_verify
 
     location = parse_location(url)
@@ -242,11 +242,11 @@ def repair(
     The mirror at URL is verified; what is missing or damaged is copied again from the records in the DIRs.
     """
     from mirror.location import parse_location
-    from mirror.progress import make_progress
     from mirror.redact import redact_url
     from mirror.repair import repair as run_repair
-    from mirror.reports import report_repair, report_repair_plan
     from mirror.sync import check_directories
+    from mirror.terminal.progress import make_progress
+    from mirror.terminal.reports import report_repair, report_repair_plan
 
     location = parse_location(url)
     directories = check_directories(dirs, location, must_exist=True, url_first=True)
@@ -302,7 +302,7 @@ def level_of(*, download: bool, sample: float, ask_store: bool) -> VerifyLevel:
 
 def tally_of(result: Verification) -> Tally:
     """Return how far a check is, for progress."""
-    from mirror.progress import Tally
+    from mirror.terminal.progress import Tally
 
     found = len(result.findings)
     return Tally(

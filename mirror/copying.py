@@ -15,7 +15,7 @@ import xxhash
 from mirror.allowance import Allowance
 from mirror.errors import RecordChangedError, RecordError
 from mirror.names import check_name, document_name
-from mirror.receipt import FileReceipt, Receipt, following
+from mirror.receipts.receipt import FileReceipt, Receipt, following
 from mirror.record import FileState, Record, read_record, read_state
 from mirror.store import PART_BYTES, WHOLE_BYTES, Store, Stored
 

@@ -10,9 +10,9 @@ import xxhash
 
 from mirror.errors import BadNameError, RecordGoneError
 from mirror.judging import Finding, FindingKind
-from mirror.manifest import Manifest
 from mirror.names import check_name, parse_name
-from mirror.receipt import Receipt
+from mirror.receipts.manifest import Manifest
+from mirror.receipts.receipt import Receipt
 from mirror.record import FileState, find_kinds, iter_entries, read_record
 from mirror.stores.threads import DaemonThreads
 

@@ -28,13 +28,13 @@ from mirror.errors import (
 )
 from mirror.given_up import GivenUp
 from mirror.kinds import Kinds
-from mirror.ledger import Ledger
 from mirror.looking import Chunk, Looked, look, matcher
 from mirror.names import document_name
+from mirror.receipts.ledger import Ledger
+from mirror.receipts.segments import SegmentReader, SegmentWriter, write_probe
 from mirror.record import read_state
 from mirror.record_directory import RecordDirectory, refuse_the_mirror
 from mirror.reliable import ReliableStore
-from mirror.segments import SegmentReader, SegmentWriter, write_probe
 from mirror.stores.threads import DaemonThreads
 
 logger = logging.getLogger(__name__)

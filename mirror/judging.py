@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from mirror.manifest import ExpectedFile
+from mirror.receipts.manifest import ExpectedFile
 from mirror.store import ObjectInfo
 
 

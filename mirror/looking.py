@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mirror.ledger import Ledger
 from mirror.names import KNOWN_KINDS, document_name
+from mirror.receipts.ledger import Ledger
 from mirror.record import Entry, FileState, iter_batches, read_state
 
 CHUNK = 2_000  # directory entries looked at in one go

@@ -10,11 +10,11 @@ from pathlib import Path
 from mirror.config import MirrorConfig
 from mirror.disk_check import hash_file
 from mirror.errors import BadNameError, RecordGoneError
-from mirror.ledger import reading
 from mirror.location import Location, place_id
 from mirror.looking import look, matcher
 from mirror.names import KNOWN_KINDS, check_name
-from mirror.receipt import Receipt
+from mirror.receipts.ledger import reading
+from mirror.receipts.receipt import Receipt
 from mirror.record import FileState, find_kinds, read_record
 
 

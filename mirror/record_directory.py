@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mirror.errors import RecordError
-from mirror.ledger import Ledger
 from mirror.looking import every_id
-from mirror.receipt import Receipt
+from mirror.receipts.ledger import Ledger
+from mirror.receipts.receipt import Receipt
+from mirror.receipts.segments import SegmentReader
 from mirror.record import read_record
-from mirror.segments import SegmentReader
 from mirror.stores.threads import DaemonThreads
 
 FRESH_S = 0.05  # for so long the receipts of others count as just read

@@ -24,15 +24,15 @@ from mirror.connecting import connect
 from mirror.copying import Copier, copy_record
 from mirror.errors import ConfigError, MirrorError, RecordError
 from mirror.judging import Finding, FindingKind
-from mirror.ledger import Ledger
 from mirror.location import parse_location, place_id
 from mirror.loop import run_in_loop
-from mirror.manifest import Manifest
 from mirror.names import document_name, parse_name
-from mirror.receipt import FileReceipt, Receipt, encode_line, following
+from mirror.receipts.ledger import Ledger
+from mirror.receipts.manifest import Manifest
+from mirror.receipts.receipt import FileReceipt, Receipt, encode_line, following
+from mirror.receipts.segments import SegmentReader, SegmentWriter, make_writer_id
 from mirror.record import find_kinds, read_state
 from mirror.reliable import ReliableStore
-from mirror.segments import SegmentReader, SegmentWriter, make_writer_id
 from mirror.store import read_whole
 from mirror.verify import GRACE_S, Progress, Verification, Verifier, VerifyLevel
 

@@ -15,14 +15,14 @@ from mirror.config import MirrorConfig
 from mirror.copying import Copier
 from mirror.engine import Engine
 from mirror.kinds import Kinds
-from mirror.ledger import Ledger
 from mirror.limiter import Limiter
 from mirror.location import Location
 from mirror.loop import LoopThread
+from mirror.receipts.ledger import Ledger
+from mirror.receipts.segments import PREFIX as RECEIPTS
+from mirror.receipts.segments import make_writer_id, write_probe
 from mirror.reliable import ReliableStore
 from mirror.retry import RetryPolicy
-from mirror.segments import PREFIX as RECEIPTS
-from mirror.segments import make_writer_id, write_probe
 from mirror.stores.driver import choose_driver
 from mirror.stores.opening import StoreOpener
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.errors import EmptyMirrorError
-from mirror.ledger import DIRECTORY, read_url, reading
 from mirror.location import parse_location
 from mirror.looking import look
 from mirror.loop import run_in_loop
-from mirror.manifest import Manifest
 from mirror.names import KNOWN_KINDS, parse_name
-from mirror.receipt import Receipt
+from mirror.receipts.ledger import DIRECTORY, read_url, reading
+from mirror.receipts.manifest import Manifest
+from mirror.receipts.receipt import Receipt
+from mirror.receipts.segments import PREFIX, SegmentReader
 from mirror.record import find_kinds, iter_entries
 from mirror.reliable import ReliableStore
-from mirror.segments import PREFIX, SegmentReader
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,12 +15,12 @@ from mirror.backlog import Left
 from mirror.breaker import BreakerState
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
-from mirror.ledger import DIRECTORY as BESIDE_RECORDS
 from mirror.location import Location
-from mirror.progress import Tally
-from mirror.segments import PREFIX as RECEIPTS
+from mirror.receipts.ledger import DIRECTORY as BESIDE_RECORDS
+from mirror.receipts.segments import PREFIX as RECEIPTS
 from mirror.stats import MirrorStats
-from mirror.stopping import Stopping
+from mirror.terminal.progress import Tally
+from mirror.terminal.stopping import Stopping
 
 GIVE_UP_AFTER_S = 60.0
 _LOOK_EVERY_S = 0.25  # at the mirror's counts

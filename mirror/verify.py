@@ -24,10 +24,10 @@ from mirror.judging import Finding, FindingKind, Pair, Pairing, Standing, judge
 from mirror.listing import FIRST_RANGE, PAGE, KeyRange, OutOfOrderError, files_in_a_range, list_ranges, ranges_between
 from mirror.location import parse_location
 from mirror.loop import run_in_loop
-from mirror.manifest import ExpectedFile, Manifest
 from mirror.names import check_name, document_name, parse_name
+from mirror.receipts.manifest import ExpectedFile, Manifest
+from mirror.receipts.segments import SegmentReader
 from mirror.reliable import ReliableStore
-from mirror.segments import SegmentReader
 from mirror.store import ObjectInfo
 
 GRACE_S = 4.0  # a record may be in the mirror this long before its receipt is

@@ -16,7 +16,7 @@ from mirror.breaker import BreakerState
 from mirror.config import MirrorConfig
 from mirror.directory_watch import DirectoryWatch
 from mirror.stats import MirrorStats
-from mirror.stopping import Stopping
+from mirror.terminal.stopping import Stopping
 
 _LOOK_EVERY_S = 0.25  # at the state of the store, while what is left is copied
 

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import cast
 
 from mirror.location import Location
-from mirror.receipt import Receipt
+from mirror.receipts.receipt import Receipt
 from references.calls import run_on_a_thread
 from references.landing import IndexStore, Receipts
 from references.run_index import Phase

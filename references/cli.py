@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mirror import cli as mirror_cli
-from mirror.commands import EPILOG, Commands, command, run
-from mirror.exits import Exit
-from mirror.options import REQUESTS, Name, option
+from mirror.terminal.commands import EPILOG, Commands, command, run
+from mirror.terminal.exits import Exit
+from mirror.terminal.options import REQUESTS, Name, option
 
 if TYPE_CHECKING:
     from mirror.config import MirrorConfig
-    from mirror.output import Output
+    from mirror.terminal.output import Output
     from references.selection import Selection
 
 
@@ -116,8 +116,8 @@ def pull(
     From the mirror at URL, or from where the steps of a W&B artifact lead, entity/project/skycap-records-train-RUN
     with or without :train-step-N, to a record directory OUT/PHASE. Each file is checked by its receipt.
     """
-    from mirror.progress import make_progress
     from mirror.redact import redact_url
+    from mirror.terminal.progress import make_progress
     from references.pull import pull as run_pull
     from references.reports import report_pull, tally_of_pull
 
@@ -189,9 +189,9 @@ def verify(
     and identities; hashes are compared as far as asked for.
     """
     from mirror.location import Location
-    from mirror.progress import make_progress
     from mirror.redact import redact_url
     from mirror.sync import check_directories
+    from mirror.terminal.progress import make_progress
     from references.errors import SourceError
     from references.reports import could_not_check, report_run_verification
     from references.selection import Selection

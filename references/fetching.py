@@ -11,7 +11,7 @@ import xxhash
 
 from mirror.allowance import Allowance
 from mirror.errors import NotFoundError, StoreError
-from mirror.receipt import FileReceipt
+from mirror.receipts.receipt import FileReceipt
 from mirror.reliable import ReliableStore
 from mirror.store import PART_BYTES
 from mirror.stores.threads import DaemonThreads

@@ -11,7 +11,7 @@ import msgspec
 
 from mirror.errors import ConfigError
 from mirror.location import Location, parse_location
-from mirror.receipt import Receipt
+from mirror.receipts.receipt import Receipt
 from references.codec import encode
 from references.reference import FOLDER, Reference, reference_to
 from references.run_index import Phase, Row, StepIndex

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mirror.address import host_path
 from mirror.names import parse_name
-from mirror.receipt import Receipt
+from mirror.receipts.receipt import Receipt
 from references.run_index import Phase, RecordLocation, StepIndex
 from references.selection import Selection
 

@@ -21,10 +21,10 @@ from mirror.connecting import connect
 from mirror.errors import DeadlineError, NotFoundError
 from mirror.location import Location, parse_location
 from mirror.loop import run_in_loop
-from mirror.receipt import Receipt
+from mirror.receipts.receipt import Receipt
+from mirror.receipts.segments import PREFIX as RECEIPTS
+from mirror.receipts.segments import Seen, SegmentReader
 from mirror.reliable import ReliableStore
-from mirror.segments import PREFIX as RECEIPTS
-from mirror.segments import Seen, SegmentReader
 from mirror.store import PART_BYTES, WHOLE_BYTES
 from mirror.stores.opening import check_protocol
 from references.mirror_source import index_key

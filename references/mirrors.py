@@ -13,10 +13,10 @@ from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.errors import ConfigError, StoreError
 from mirror.location import Location, parse_location
-from mirror.manifest import Manifest
-from mirror.receipt import Receipt
+from mirror.receipts.manifest import Manifest
+from mirror.receipts.receipt import Receipt
+from mirror.receipts.segments import SegmentReader
 from mirror.reliable import ReliableStore
-from mirror.segments import SegmentReader
 from references.errors import ReferencesError
 from references.run_index import RecordLocation
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from mirror.names import KNOWN_KINDS, check_name, document_name, sidecar_name
-from mirror.receipt import FileReceipt, Receipt
+from mirror.receipts.receipt import FileReceipt, Receipt
 from references.errors import OutDirectoryError
 from references.folder import Folder
 from references.run_index import Phase

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass, field
 
 from mirror.names import document_name, sidecar_name
-from mirror.receipt import FileReceipt, Receipt
+from mirror.receipts.receipt import FileReceipt, Receipt
 from references.listed import ListedRecord
 from references.run_index import Phase
 from references.selection import Selection

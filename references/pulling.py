@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from mirror.allowance import Allowance
 from mirror.config import MirrorConfig
 from mirror.errors import StoreError
-from mirror.receipt import Receipt
+from mirror.receipts.receipt import Receipt
 from mirror.stores.threads import DaemonThreads
 from references.errors import SourceError
 from references.fetching import Fetcher, FetchError

@@ -11,7 +11,7 @@ from itertools import islice
 import msgspec
 
 from mirror.private_index import PrivateIndex
-from mirror.receipt import Receipt, newest
+from mirror.receipts.receipt import Receipt, newest
 
 MAX_AT_HAND = 50_000
 _TOGETHER = 500  # receipts to a piece, and ids to a statement: SQLite takes 999 parameters everywhere

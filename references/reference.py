@@ -16,7 +16,7 @@ from urllib.parse import quote_from_bytes
 import msgspec
 
 from mirror.location import Location
-from mirror.receipt import FileReceipt
+from mirror.receipts.receipt import FileReceipt
 
 FOLDER = "records"
 _PLAIN = re.compile(r"[A-Za-z0-9_.\-]+", re.ASCII)  # nearly all names, and never quoted

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mirror.exits import Exit, decide
 from mirror.judging import FindingKind
-from mirror.output import Output, format_bytes, plural
-from mirror.progress import Tally
-from mirror.reports import NAMED, how_checked, report_findings
+from mirror.terminal.exits import Exit, decide
+from mirror.terminal.output import Output, format_bytes, plural
+from mirror.terminal.progress import Tally
+from mirror.terminal.reports import NAMED, how_checked, report_findings
 from references.link import LinkSummary
 from references.link_plan import LinkedStep, Verdict
 from references.listed import ListedRecord

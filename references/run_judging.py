@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from mirror.errors import BadNameError
 from mirror.judging import Finding, FindingKind
 from mirror.names import check_name, document_name, parse_name
-from mirror.receipt import Receipt
+from mirror.receipts.receipt import Receipt
 from references.landing import land
 from references.listed import ListedRecord
 from references.reference import Reference

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
 from mirror.location import CONTAINER_PROTOCOLS, Location
+from mirror.receipts.segments import PREFIX
 from mirror.redact import Redactor
-from mirror.segments import PREFIX
 from mirror.store import Store
 from mirror.stores.driver import choose_driver
 from mirror.stores.gcs import GcsStore

@@ -10,7 +10,7 @@ from typing import Any
 import xxhash
 
 from mirror.names import parse_name, sidecar_name
-from mirror.receipt import Receipt, decode_lines, newest
+from mirror.receipts.receipt import Receipt, decode_lines, newest
 from tests.campaign.disks import BALLAST
 from tests.mirror.places import DirectoryPlace, Place, S3Place, record_files
 

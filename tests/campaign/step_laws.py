@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from mirror.receipt import Receipt
+from mirror.receipts.receipt import Receipt
 from references.spool import Spool, StepKey
 from tests.campaign.notes import Notes
 from tests.references.wandb_standin.server import WandbServer

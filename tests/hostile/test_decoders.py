@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.errors import ReceiptError
-from mirror.ledger import DIRECTORY, reading
 from mirror.names import check_name, document_name
-from mirror.receipt import FileReceipt, Receipt, decode_line, encode_line
-from mirror.segments import decode_segment
+from mirror.receipts.ledger import DIRECTORY, reading
+from mirror.receipts.receipt import FileReceipt, Receipt, decode_line, encode_line
+from mirror.receipts.segments import decode_segment
 from references.codec import MAX_VALUES, decode
 from references.errors import IndexFormatError, ReferencesError
 from references.listed import listed_records

@@ -13,9 +13,9 @@ import pytest
 import zstandard
 
 from mirror import MirrorError, RecordMirror, verify
-from mirror.ledger import DIRECTORY, read_url
 from mirror.location import parse_location, place_id
-from mirror.receipt import FileReceipt, Receipt, encode_line
+from mirror.receipts.ledger import DIRECTORY, read_url
+from mirror.receipts.receipt import FileReceipt, Receipt, encode_line
 from mirror.samples import write_corpus
 from mirror.status import read_directory
 from tests.hostile.anything import EVIL_NAMES

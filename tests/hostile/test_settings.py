@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.commands import run
 from mirror.config import MAX_FILE_BYTES, MirrorConfig, MirrorOptions
 from mirror.errors import ConfigError
 from mirror.location import Location, parse_location, place_id
-from mirror.options import parse_storage_option
+from mirror.terminal.commands import run
+from mirror.terminal.options import parse_storage_option
 from references.cli import commands
 from references.errors import ReferencesError
 from references.mirrors import named_mirror

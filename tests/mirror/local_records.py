@@ -8,7 +8,7 @@ import xxhash
 from hypothesis import strategies as st
 
 from mirror.names import document_name, sidecar_name
-from mirror.receipt import FileReceipt, Receipt
+from mirror.receipts.receipt import FileReceipt, Receipt
 from mirror.record import FileState, read_state
 
 

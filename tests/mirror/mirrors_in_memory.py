@@ -10,7 +10,7 @@ from typing import Any
 from mirror import RecordMirror
 from mirror.config import MirrorOptions
 from mirror.errors import StoreError
-from mirror.receipt import Receipt, decode_lines, newest
+from mirror.receipts.receipt import Receipt, decode_lines, newest
 from mirror.testing.stores import WAIT_S, FaultyStore, MemoryStore, Raise, Stall, StoreFault
 
 URL = "s3://bucket/run-7"

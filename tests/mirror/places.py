@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from mirror import RecordMirror
 from mirror.config import MirrorOptions
-from mirror.receipt import Receipt, decode_lines
+from mirror.receipts.receipt import Receipt, decode_lines
 from mirror.testing import ADMIN, FakeGcs, FaultProxy, Identity
 from mirror.testing.servers import S3Server
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from mirror.cli import commands
-from mirror.commands import run
 from mirror.names import document_name
-from mirror.output import COUNTS
 from mirror.samples import write_corpus, write_litter
+from mirror.terminal.commands import run
+from mirror.terminal.output import COUNTS
 from tests.mirror.command_line import Ran
 from tests.mirror.local_records import write_files
 
@@ -368,7 +368,7 @@ def test_help_needs_no_store() -> None:
     code = (
         "import json, sys\n"
         "from references.cli import commands\n"
-        "from mirror.commands import run\n"
+        "from mirror.terminal.commands import run\n"
         "assert run(commands, ['--help']) == run(commands, []) == run(commands, ['sync', '--help']) == 0\n"
         "print(json.dumps(sorted(sys.modules)))"
     )

@@ -7,10 +7,10 @@ import json
 import click
 import pytest
 
-from mirror.commands import command, run
 from mirror.errors import ConfigError, RecordError, StoreRefusedError
-from mirror.exits import Exit
-from mirror.output import Output
+from mirror.terminal.commands import command, run
+from mirror.terminal.exits import Exit
+from mirror.terminal.output import Output
 
 
 def line_that_fails(error: BaseException, *, failure: Exit = Exit.FAILED) -> click.Group:

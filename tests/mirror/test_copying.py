@@ -27,7 +27,7 @@ from mirror.errors import (
     TryAgainError,
 )
 from mirror.names import KNOWN_KINDS
-from mirror.receipt import Receipt
+from mirror.receipts.receipt import Receipt
 from mirror.store import PART_BYTES, WHOLE_BYTES, Stored
 from mirror.testing.faults import requests_to
 from mirror.testing.stores import FaultyStore, MemoryStore, Raise, Stall, StoreFault

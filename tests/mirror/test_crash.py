@@ -15,7 +15,7 @@ from textwrap import dedent
 
 import pytest
 
-from mirror.receipt import Receipt, decode_lines
+from mirror.receipts.receipt import Receipt, decode_lines
 from mirror.samples import write_corpus
 from mirror.testing import FaultProxy, Reply
 from tests.mirror.places import DirectoryPlace, Place, S3Place, mirrored_files, receipts_in, record_files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.exits import Exit, decide
+from mirror.terminal.exits import Exit, decide
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.judging import Finding, FindingKind, Pairing, Standing, judge
-from mirror.manifest import ExpectedFile
+from mirror.receipts.manifest import ExpectedFile
 from mirror.store import ObjectInfo
 
 HASH = "0" * 32

@@ -14,9 +14,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 import mirror
-from mirror.commands import run
 from mirror.samples import write_corpus
 from mirror.store import WHOLE_BYTES
+from mirror.terminal.commands import run
 from mirror.testing import Identity, SeaweedS3
 from references.cli import commands
 from tests.mirror.command_line import storage_env

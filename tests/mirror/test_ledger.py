@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mirror.ledger import Ledger
-from mirror.receipt import Receipt, decode_line, encode_line
+from mirror.receipts.ledger import Ledger
+from mirror.receipts.receipt import Receipt, decode_line, encode_line
 from tests.mirror.local_records import receipt_of, replace_file, state_of, write_files
 
 PLACE = "s3-bucket-run-0123456789ab"

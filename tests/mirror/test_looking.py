@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.ledger import Ledger
 from mirror.looking import CHUNK, Chunk, look, matcher
 from mirror.names import document_name
+from mirror.receipts.ledger import Ledger
 from mirror.samples import write_litter
 from tests.mirror.local_records import receipt_of, replace_file, state_of, write_files
 

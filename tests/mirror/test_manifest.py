@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.errors import StoreError
-from mirror.manifest import Manifest
-from mirror.receipt import FileReceipt, Receipt
+from mirror.receipts.manifest import Manifest
+from mirror.receipts.receipt import FileReceipt, Receipt
 
 
 def receipt(record_id: str, at: float, *kinds: str) -> Receipt:

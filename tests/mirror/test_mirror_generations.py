@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from mirror.receipt import newest
+from mirror.receipts.receipt import newest
 from mirror.samples import write_corpus, write_record
 from mirror.testing import (
     Answer,

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 from mirror import RecordMirror
-from mirror.receipt import newest
+from mirror.receipts.receipt import newest
 from mirror.samples import write_record
 from mirror.store import WHOLE_BYTES
 from mirror.testing import FakeGcs, FaultProxy, SeaweedS3

@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 import pytest
 
-from mirror.commands import command, run
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
-from mirror.options import EVERYTHING, Name, Seconds, merge, option, parse_storage_option
+from mirror.terminal.commands import command, run
+from mirror.terminal.options import EVERYTHING, Name, Seconds, merge, option, parse_storage_option
 
 
 @dataclass

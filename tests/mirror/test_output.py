@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from mirror.exits import Exit
-from mirror.output import COUNTS, Output, format_bytes, logging_to_stderr, plural
+from mirror.terminal.exits import Exit
+from mirror.terminal.output import COUNTS, Output, format_bytes, logging_to_stderr, plural
 
 
 def test_text_for_people(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,16 @@ import io
 
 import pytest
 
-from mirror.progress import LINE_EVERY_S, BarProgress, LineProgress, Progress, Rates, Tally, describe, make_progress
+from mirror.terminal.progress import (
+    LINE_EVERY_S,
+    BarProgress,
+    LineProgress,
+    Progress,
+    Rates,
+    Tally,
+    describe,
+    make_progress,
+)
 from tests.mirror.fake_clock import FakeClock
 
 

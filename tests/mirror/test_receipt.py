@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.errors import ReceiptError
-from mirror.receipt import (
+from mirror.receipts.receipt import (
     MAX_FILES,
     MAX_LINE_BYTES,
     FileReceipt,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mirror.backlog import Left
-from mirror.output import Output
-from mirror.reports import report_left
+from mirror.terminal.output import Output
+from mirror.terminal.reports import report_left
 
 
 def test_names_stay_on_their_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from mirror import segments
 from mirror.breaker import Breaker
 from mirror.errors import StoreError, TryAgainError
-from mirror.ledger import Mark
 from mirror.limiter import Limiter
-from mirror.receipt import FileReceipt, Receipt, decode_lines, encode_line
-from mirror.reliable import ReliableStore
-from mirror.retry import RetryPolicy
-from mirror.segments import (
+from mirror.receipts import segments
+from mirror.receipts.ledger import Mark
+from mirror.receipts.receipt import FileReceipt, Receipt, decode_lines, encode_line
+from mirror.receipts.segments import (
     SEGMENT_BYTES,
     SEGMENT_RECEIPTS,
     SegmentReader,
@@ -27,6 +25,8 @@ from mirror.segments import (
     segment_key,
     write_probe,
 )
+from mirror.reliable import ReliableStore
+from mirror.retry import RetryPolicy
 from mirror.store import Store
 from mirror.testing.stores import FaultyStore, MemoryStore, Raise, ShortRead, Stall, StoreFault, StoreThenRaise
 from tests.mirror.fake_clock import FakeSleep

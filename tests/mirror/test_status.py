@@ -9,9 +9,9 @@ import pytest
 
 from mirror import MirrorConfig, RecordMirror
 from mirror.cli import commands
-from mirror.commands import run
 from mirror.errors import EmptyMirrorError
 from mirror.status import DirectoryStatus, MirrorStatus, is_record_directory, read_directory, read_mirror
+from mirror.terminal.commands import run
 from tests.mirror.local_records import write_files
 
 

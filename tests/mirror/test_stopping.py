@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mirror.stopping import Stopping
+from mirror.terminal.stopping import Stopping
 
 
 @pytest.fixture(autouse=True)

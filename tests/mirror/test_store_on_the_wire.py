@@ -17,8 +17,8 @@ from mirror.errors import (
     TryAgainError,
 )
 from mirror.location import parse_location
+from mirror.receipts.segments import PREFIX
 from mirror.redact import Redactor
-from mirror.segments import PREFIX
 from mirror.store import WHOLE_BYTES, Store, Stored
 from mirror.stores.opening import open_store
 from mirror.stores.s3 import S3Store

@@ -9,9 +9,9 @@ import pytest
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
 from mirror.location import parse_location
-from mirror.progress import Tally
-from mirror.stopping import Stopping
 from mirror.sync import Ended, Limits, check_directories, sync
+from mirror.terminal.progress import Tally
+from mirror.terminal.stopping import Stopping
 from tests.mirror.local_records import write_files
 
 

@@ -14,7 +14,7 @@ from mirror import FindingKind, MirrorConfig, RecordMirror, StoreError, Verifica
 from mirror.breaker import Breaker
 from mirror.limiter import Limiter
 from mirror.loop import run_in_loop
-from mirror.manifest import Manifest
+from mirror.receipts.manifest import Manifest
 from mirror.reliable import ReliableStore
 from mirror.retry import RetryPolicy
 from mirror.samples import write_corpus, write_litter

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirror.location import Location
-from mirror.receipt import FileReceipt, Receipt
+from mirror.receipts.receipt import FileReceipt, Receipt
 from references.agenda import Patience
 from references.calls import THREAD_NAME
 from references.landing import IndexStore, Receipts

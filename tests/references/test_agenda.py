@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.location import Location
-    from mirror.receipt import Receipt
+    from mirror.receipts.receipt import Receipt
     from references.calls import Call
 
 RUN = cast("Run", SimpleNamespace(id="r", entity="e", project="p", offline=False, disabled=False))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import wandb
 
-from mirror.commands import run
-from mirror.output import COUNTS
+from mirror.terminal.commands import run
+from mirror.terminal.output import COUNTS
 from references.artifact_name import artifact_name
 from references.cli import commands
 from references.codec import encode
@@ -377,7 +377,8 @@ def test_demo_works_without_wandbs_client() -> None:
 def test_help_is_quick_and_names_every_command() -> None:
     """Without W&B's client, a store or an event loop."""
     code = (
-        "import sys; from mirror.commands import run; from references.cli import commands; run(commands, ['--help']); "
+        "import sys; from mirror.terminal.commands import run; from references.cli import commands; "
+        "run(commands, ['--help']); "
         "print(sorted({'wandb', 'asyncio', 'fsspec', 'rich', 'msgspec'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - ours

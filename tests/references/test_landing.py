@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from mirror.location import Location
-from mirror.receipt import FileReceipt, Receipt
+from mirror.receipts.receipt import FileReceipt, Receipt
 from references.codec import decode, encode
 from references.landing import land, mirrored_ids, step_json
 from references.run_index import RecordLocation, Row, StepIndex

@@ -16,8 +16,8 @@ import pytest
 import wandb
 
 from mirror import MirrorConfig
-from mirror.receipt import encode_line
-from mirror.segments import segment_key
+from mirror.receipts.receipt import encode_line
+from mirror.receipts.segments import segment_key
 from references.claims import By, Claims
 from references.codec import encode
 from references.errors import ConfigError

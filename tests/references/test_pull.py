@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from mirror import MirrorConfig
-from mirror.receipt import encode_line
+from mirror.receipts.receipt import encode_line
 from mirror.samples import write_record
 from references.errors import OutDirectoryError, SourceError
 from references.folder import Folder

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from mirror import MirrorConfig
-from mirror.receipt import encode_line
+from mirror.receipts.receipt import encode_line
 from references.codec import MAX_BYTES
 from references.errors import OutDirectoryError
 from references.pull import pull

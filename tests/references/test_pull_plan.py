@@ -7,7 +7,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.receipt import FileReceipt, Receipt
+from mirror.receipts.receipt import FileReceipt, Receipt
 from references.listed import ListedRecord
 from references.pull_plan import NotPulled, Wanted, Why, left_out, plan_record
 from references.run_index import RecordLocation

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.receipt import FileReceipt, Receipt, newest
+from mirror.receipts.receipt import FileReceipt, Receipt, newest
 from references.receipt_book import ReceiptBook
 
 

@@ -10,7 +10,7 @@ from urllib.request import url2pathname
 import pytest
 
 from mirror.location import parse_location
-from mirror.receipt import FileReceipt
+from mirror.receipts.receipt import FileReceipt
 from references.reference import Reference, reference_to
 
 HASH = "0123456789abcdef0123456789abcdef"

@@ -13,7 +13,7 @@ from google.cloud import storage  # type: ignore[import-untyped] # ships no type
 
 from mirror import RecordMirror
 from mirror.location import Location
-from mirror.receipt import Receipt, decode_lines, newest
+from mirror.receipts.receipt import Receipt, decode_lines, newest
 from mirror.samples import write_record
 from mirror.store import WHOLE_BYTES
 from mirror.testing.proxy import FaultProxy

@@ -11,7 +11,7 @@ from typing import Any
 import wandb
 
 from mirror import locate
-from mirror.receipt import Receipt, decode_lines, newest
+from mirror.receipts.receipt import Receipt, decode_lines, newest
 from mirror.samples import ProfileName, write_record
 from references.artifact import build_artifact
 from references.artifact_name import ARTIFACT_TYPE, step_alias

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from mirror import MirrorConfig, MirrorError, RecordMirror, verify
-from mirror.commands import run
 from mirror.samples import write_corpus
 from mirror.status import read_mirror
+from mirror.terminal.commands import run
 from mirror.testing import FaultProxy, Reply
 from references.cli import commands
 from references.errors import ReferencesError

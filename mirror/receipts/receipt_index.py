@@ -13,7 +13,7 @@ from xxhash import xxh3_64_intdigest
 from mirror.errors import ReceiptError
 from mirror.names import document_name
 from mirror.private_index import PrivateIndex
-from mirror.receipt import Glance, Receipt
+from mirror.receipts.receipt import Glance, Receipt
 from mirror.record import FileState
 
 _BATCH = 500  # ids a statement; SQLite takes 999 parameters everywhere

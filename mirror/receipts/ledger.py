@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mirror.errors import ReceiptError
-from mirror.receipt import MAX_LINE_BYTES, Receipt, decode_line, encode_line, glance_at
-from mirror.receipt_index import ReceiptIndex, Row, row_of
+from mirror.receipts.receipt import MAX_LINE_BYTES, Receipt, decode_line, encode_line, glance_at
+from mirror.receipts.receipt_index import ReceiptIndex, Row, row_of
 from mirror.record import FileState
 
 logger = logging.getLogger(__name__)

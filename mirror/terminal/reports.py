@@ -10,14 +10,14 @@ from pathlib import Path
 
 from mirror.backlog import Left
 from mirror.breaker import BreakerState
-from mirror.exits import Exit, decide
 from mirror.judging import Finding, FindingKind
-from mirror.output import Output, format_bytes, plural
 from mirror.planning import PlannedRecord, Planner
 from mirror.repair import RepairPlan, RepairResult
 from mirror.stats import MirrorStats
 from mirror.status import DirectoryStatus, MirrorStatus
 from mirror.sync import Ended, SyncSummary
+from mirror.terminal.exits import Exit, decide
+from mirror.terminal.output import Output, format_bytes, plural
 from mirror.verify import Verification
 
 NAMED = 20  # records named where not all can be

@@ -13,10 +13,10 @@ import click
 
 from mirror.config import ENV_PREFIX
 from mirror.errors import ConfigError, EmptyMirrorError, MirrorError, StoreError
-from mirror.exits import Exit
-from mirror.options import config_file_option, mirror_options, misspelt_variables, option
-from mirror.output import Output, logging_to_stderr
 from mirror.redact import redact_url
+from mirror.terminal.exits import Exit
+from mirror.terminal.options import config_file_option, mirror_options, misspelt_variables, option
+from mirror.terminal.output import Output, logging_to_stderr
 
 EPILOG = (
     "Each option can also be set in the environment as RECORD_MIRROR_<OPTION>, and in a file that --config or "

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import xxhash
 
 from mirror.errors import NotFoundError, ReceiptError
-from mirror.ledger import Mark
-from mirror.receipt import MAX_LINE_BYTES, Receipt, decode_lines
+from mirror.receipts.ledger import Mark
+from mirror.receipts.receipt import MAX_LINE_BYTES, Receipt, decode_lines
 from mirror.reliable import ReliableStore
 from mirror.store import ObjectInfo, Store, read_whole
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TextIO
 
-from mirror.output import format_bytes
+from mirror.terminal.output import format_bytes
 
 LINE_EVERY_S = 30.0
 _WINDOW_S = 15.0  # rates are means over this long

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
 from mirror.private_index import PrivateIndex
-from mirror.receipt import Receipt, decode_line, encode_line, newest
+from mirror.receipts.receipt import Receipt, decode_line, encode_line, newest
 
 _BATCH = 500  # rows a statement; SQLite takes 999 parameters everywhere
 _FILE = "name, id, size, xxh3_128, etag, version_id"

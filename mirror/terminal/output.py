@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from mirror.exits import Exit
 from mirror.redact import redact_url
+from mirror.terminal.exits import Exit
 
 # Counted in files, except for bytes and seconds; every summary has all of them.
 COUNTS = {"copied": 0, "unchanged": 0, "failed": 0, "late": 0, "findings": 0, "bytes": 0}
