@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
@@ -19,6 +20,7 @@ from mirror.terminal.output import Output, plural, told_at_the_end
 
 if TYPE_CHECKING:
     from mirror.location import Location
+    from mirror.prune import PruneResult
     from mirror.repair import RepairPlan
     from mirror.terminal.progress import Tally
     from mirror.verify import Verification, VerifyLevel
@@ -274,6 +276,69 @@ def repair(
     return report_repair(result, location.shown, output, applied=applied)
 
 
+@command(commands, *REQUESTS, "max_bytes_in_flight", failure=Exit.UNCHECKED)
+@dirs_argument
+@url_argument
+@include_option
+@option("--older-than", type=Seconds(), default="10m", show_default=True, help="Keep records written since.")
+@option("--keep-newest", type=click.IntRange(min=0), default=0, metavar="N", help="Keep the newest N of each DIR.")
+@option(
+    "--discard",
+    multiple=True,
+    type=Name(),
+    metavar="KIND",
+    help="Let sidecars of this kind go where the mirror leaves them out: they exist nowhere else.",
+)
+@option(
+    "--dry-run", is_flag=True, help="Verify, say what would be deleted, and delete nothing; so it is without --yes."
+)
+@click.option("--yes", "-y", is_flag=True, help="Delete. Only counts on the command line.")
+def prune(
+    *,
+    dirs: tuple[str, ...],
+    url: str,
+    include: tuple[str, ...],
+    older_than: float,
+    keep_newest: int,
+    discard: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    config: MirrorConfig,
+    output: Output,
+) -> int:
+    """Delete records that are safe in a mirror from this disk.
+
+    A finished record of the DIRs goes once every file of it was hashed here, and read back and hashed from the mirror
+    at URL, or is vouched for by a store that keeps its hash. Without --yes nothing is deleted.
+    """
+    from mirror.location import parse_location
+    from mirror.prune import prune as run_prune
+    from mirror.prune_judging import PruneRules
+    from mirror.sync import check_directories
+    from mirror.terminal.progress import make_progress
+    from mirror.terminal.reports import Asked, report_prune, report_prune_step
+    from mirror.terminal.stopping import Stopping
+
+    location = parse_location(url)
+    directories = check_directories(named(dirs, url), location, must_exist=True)
+    kinds = tuple(kind for text in discard for kind in text.split(","))
+    source = click.get_current_context().get_parameter_source("yes")  # a file or variable is meant for other commands
+    with Stopping() as stopping:
+        with make_progress("checked", quiet=output.quiet) as progress:
+            result = run_prune(
+                directories,
+                url,
+                confirmed=yes and source is ParameterSource.COMMANDLINE and not dry_run,
+                rules=PruneRules(older_than_s=older_than, keep_newest=keep_newest, include=include, discard=kinds),
+                config=config,
+                each=lambda step: report_prune_step(step, output),
+                progress=lambda so_far: progress.update(tally_of_prune(so_far)),
+                stop=lambda: stopping.asked,
+            )
+        asked = Asked(directories, include, location.shown)
+        return report_prune(result, asked, output, interrupted=stopping.interrupted)
+
+
 def named(dirs: tuple[str, ...], url: str) -> tuple[str, ...]:
     """Return the record directories of a command that takes the mirror's URL last.
 
@@ -311,4 +376,18 @@ def tally_of(result: Verification) -> Tally:
         unit="files",
         size_bytes=result.size_bytes,
         note=plural(found, "finding") if found else "",
+    )
+
+
+def tally_of_prune(result: PruneResult) -> Tally:
+    """Return how far a prune is, for progress."""
+    from mirror.terminal.progress import Tally
+
+    kept = sum(result.kept.values())
+    return Tally(
+        done=result.records,
+        total=None,
+        unit="records",
+        size_bytes=result.size_bytes,
+        note=f"{kept:,} kept" if kept else "",
     )

@@ -191,6 +191,8 @@ class Engine:
                     if record.record_id in late_ids:
                         seen.add(record.record_id)
                 self.wake.set()
+            if late_ids - seen:  # another mirror may have copied them, and a prune deleted them, since the look began
+                await self._threads.run(directory.ledger.refresh)
             for record_id in late_ids - seen:
                 self._settle_unseen(path, directory, record_id)
             self._backlog.settle_late(path, None, Outcome.MIRRORED, late_unnamed)
@@ -290,7 +292,7 @@ class Engine:
         try:
             outcome = await self._copy_one(job)
         except RecordGoneError:
-            outcome = self._gone(job)
+            outcome = await self._gone(job)
         except RecordChangedError as error:
             self._note(error)
             look_at = time.time() + self._rescan_s
@@ -370,10 +372,12 @@ class Engine:
                 self._note(error)
                 logger.warning("receipts are kept for the next flush: %s", error)
 
-    def _gone(self, job: Job) -> Outcome:
+    async def _gone(self, job: Job) -> Outcome:
         directory = self._directories.get(job.directory)
-        if directory is not None and directory.ledger.get(job.record_id) is not None:
-            return Outcome.MIRRORED  # copied before it was deleted
+        if directory is not None:
+            await self._threads.run(directory.ledger.refresh)
+            if directory.ledger.get(job.record_id) is not None:
+                return Outcome.MIRRORED  # copied, perhaps by another mirror, before it was deleted
         self._lose(job.directory, job.record_id)
         return Outcome.FAILED
 

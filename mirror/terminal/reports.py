@@ -12,6 +12,8 @@ from mirror.backlog import Left
 from mirror.breaker import BreakerState
 from mirror.judging import Finding, FindingKind
 from mirror.planning import PlannedRecord, Planner
+from mirror.prune import PruneResult
+from mirror.prune_judging import Keep, PruneStep
 from mirror.repair import RepairPlan, RepairResult
 from mirror.stats import MirrorStats
 from mirror.status import DirectoryStatus, MirrorStatus
@@ -276,6 +278,63 @@ def report_repair(result: RepairResult, url: str, output: Output, *, applied: bo
         unchecked=found.unchecked,
         without_source=len(plan.hopeless),
         bytes=result.restored_bytes,
+    )
+
+
+def report_prune_step(step: PruneStep, output: Output) -> None:
+    """Say that a record goes, or why it stays where no option says so and no finding names it."""
+    if step.keep in {Keep.YOUNG, Keep.NEWEST, Keep.DAMAGED, Keep.UNCHECKED}:
+        return
+    files = f"{plural(len(step.files), 'file')}, {format_bytes(step.size_bytes)}"
+    text = f"prune {step.record_id}: {files}" if step.keep is None else f"keep {_some([step.record_id])}: {step.detail}"
+    output.line(
+        "plan",
+        None if output.quiet and step.keep is not Keep.FAILED else text,
+        id=step.record_id,
+        directory=str(step.directory),
+        files=[state.name for state in step.files],
+        bytes=step.size_bytes,
+        keep=step.keep and step.keep.value,
+        detail=step.detail,
+    )
+
+
+def report_prune(result: PruneResult, asked: Asked, output: Output, *, interrupted: bool) -> int:
+    """End a prune."""
+    report_findings(result.findings, output)
+    kept = sum(result.kept.values())
+    if not result.is_complete:
+        output.remark("ended before everything was looked at: the next run goes on")
+    reasons = ", ".join(f"{count:,} {keep.replace('_', ' ')}" for keep, count in sorted(result.kept.items()))
+    stays = f"kept {plural(kept, 'record')} ({reasons})"
+    if result.pruned:
+        what = f"{plural(result.pruned, 'record')} ({plural(result.files, 'file')}, {format_bytes(result.size_bytes)})"
+        done = f"deleted {what}" if result.confirmed else f"would delete {what}"
+        text = f"{done}, verified in {asked.url}" + (f"; {stays}" if kept else "")
+        text += "" if result.confirmed else "; nothing was deleted, --yes does it"
+    else:
+        text = f"nothing to do: {stays}" if kept else asked.nothing_to_do(0)
+    failed = result.kept[Keep.FAILED]
+    return output.summary(
+        text,
+        decide(
+            done=result.pruned,
+            left=failed + (not result.is_complete),
+            findings=result.damage,
+            unchecked=len(result.findings) - result.damage,
+            interrupted=interrupted,
+        ),
+        url=asked.url,
+        dry_run=not result.confirmed,
+        pruned=result.files,
+        pruned_records=result.pruned,
+        bytes=result.size_bytes,
+        records=result.records,
+        kept_records=kept,
+        kept={keep.value: count for keep, count in sorted(result.kept.items())},
+        failed=failed,
+        findings=result.damage,
+        unchecked=len(result.findings) - result.damage,
     )
 
 

@@ -1,0 +1,261 @@
+"""The facts that decide if a record may go from disk: what lies there, its hashes, and those of the mirror's copies.
+
+The mirror's receipt must speak of the very bytes on disk, hashed now, and the mirror must hold them: read back now, or
+vouched for by a store that keeps our hash. Nothing is changed anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import os
+import stat
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import xxhash
+
+from mirror.allowance import Allowance
+from mirror.config import MirrorConfig
+from mirror.disk_check import hash_file
+from mirror.errors import BadNameError, NotFoundError, StoreError
+from mirror.judging import Finding, FindingKind, Standing, judge
+from mirror.looking import matcher
+from mirror.names import KNOWN_KINDS, check_name, document_name, sidecar_name
+from mirror.prune_judging import (
+    Keep,
+    LocalFile,
+    PruneRules,
+    PruneStep,
+    Reason,
+    judge_age,
+    judge_copies,
+    judge_coverage,
+    judge_hashes,
+    to_verify,
+)
+from mirror.receipts.ledger import DIRECTORY, Ledger, read_url, reading
+from mirror.receipts.manifest import ExpectedFile, Manifest
+from mirror.receipts.receipt import FileReceipt
+from mirror.record import FileState, find_kinds, iter_batches
+from mirror.reliable import ReliableStore
+from mirror.stores.threads import DaemonThreads
+
+T = TypeVar("T")
+
+TICK_S = 0.5  # whoever waits for results hears at least so often that there are none yet
+_CHUNK = 2_000  # directory entries looked at in one go
+
+
+class Examiner:
+    """Examines the records of one mirror, on an event loop."""
+
+    def __init__(
+        self,
+        store: ReliableStore,
+        manifest: Manifest,
+        rules: PruneRules,
+        config: MirrorConfig,
+        place: str,
+        threads: DaemonThreads,
+    ) -> None:
+        """Look at nothing yet; ``manifest`` holds the mirror's receipts, ``place`` is its name beside the records."""
+        self._store = store
+        self._manifest = manifest
+        self._rules = rules
+        self._place = place
+        self._threads = threads
+        self._workers = config.workers
+        self._in_flight = Allowance(config.max_bytes_in_flight)
+        self._wanted = matcher(rules.include)
+
+    async def examine(self, directory: Path) -> AsyncGenerator[list[PruneStep], None]:
+        """Yield what is to become of each finished record of a directory, a few at a time; at times none.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        now_s = time.time()
+        checks: set[asyncio.Task[PruneStep | None]] = set()
+        with contextlib.ExitStack() as stack:
+            kinds = KNOWN_KINDS | await self._threads.run(find_kinds, directory)
+            newest = await self._threads.run(_newest, directory, kinds, self._rules.keep_newest)
+            others = await self._threads.run(_other_mirrors, directory, self._place, stack)
+            try:
+                async for documents in self._documents(directory, kinds):
+                    stay = {
+                        record_id: keep
+                        for record_id, document in documents.items()
+                        if (keep := judge_age(document, self._rules, now_s=now_s, newest=newest))
+                    }
+                    yield [
+                        PruneStep(directory=directory, record_id=record_id, keep=keep)
+                        for record_id, keep in stay.items()
+                    ]
+                    candidates = {name: state for name, state in documents.items() if name not in stay}
+                    lacking = _lacking(others, candidates, kinds)
+                    for record_id in candidates:
+                        while len(checks) >= self._workers:
+                            yield _present(await next_done(checks))
+                        check = self._check_record(directory, record_id, kinds, lacking.get(record_id))
+                        checks.add(asyncio.create_task(check))
+                while checks:
+                    yield _present(await next_done(checks))
+            finally:
+                for task in checks:
+                    task.cancel()
+                await asyncio.gather(*checks, return_exceptions=True)
+
+    async def _documents(self, directory: Path, kinds: Collection[str]) -> AsyncIterator[dict[str, FileState]]:
+        batches = iter_batches(directory, _CHUNK, but=kinds)
+        while (batch := await self._threads.run(next, batches, None)) is not None:
+            yield {record_id: state for record_id, state in batch.documents.items() if self._wanted(record_id)}
+
+    async def _check_record(
+        self, directory: Path, record_id: str, kinds: Collection[str], lacking: str | None
+    ) -> PruneStep | None:
+        """Decide about one record; None: it is gone. ``lacking``: what is to be said of a mirror that lacks it."""
+        files: tuple[LocalFile, ...] = ()
+        findings: list[Finding] = []
+        try:
+            check_name(document_name(record_id))
+            files = await self._threads.run(_look, directory, record_id, kinds)
+            reason = await self._reason_to_keep(directory, record_id, files, lacking, findings)
+        except BadNameError as error:
+            reason = Keep.NO_RECEIPT, str(error)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            reason = Keep.FAILED, f"it cannot be read: {error.strerror or error}"
+        keep, detail = reason or (None, "")
+        return PruneStep(
+            directory=directory,
+            record_id=record_id,
+            files=tuple(file.state for file in files),
+            keep=keep,
+            detail=detail,
+            findings=tuple(findings),
+        )
+
+    async def _reason_to_keep(
+        self,
+        directory: Path,
+        record_id: str,
+        files: Sequence[LocalFile],
+        lacking: str | None,
+        findings: list[Finding],
+    ) -> Reason | None:
+        """Look ever more closely until there is a reason; what is wrong with the mirror's copy goes to ``findings``."""
+        receipt = self._manifest.get(record_id)
+        reason = judge_coverage(files, receipt, self._rules.discard)
+        if receipt is None or reason is not None:
+            return reason
+        if lacking is not None:
+            return Keep.ELSEWHERE, lacking
+        known = to_verify(files, receipt)
+        digests = [await self._threads.run(hash_file, directory / file.name) for file in known]
+        reason = judge_hashes(known, digests)
+        if reason is not None:
+            return reason
+        for file in known:
+            verdict = await self._check_copy(record_id, file)
+            if isinstance(verdict, Finding):
+                findings.append(verdict)
+        return judge_copies(findings)
+
+    async def _check_copy(self, record_id: str, file: FileReceipt) -> Finding | Standing:
+        """Verify one file of the mirror by its hash: the store's own, or that of the bytes read back."""
+        expected = ExpectedFile(file.name, record_id, file.size, file.xxh3_128, file.etag, file.version_id)
+        try:
+            found = await self._store.stat(file.name)
+            digest = found.xxh3_128 if found else None
+            if judge(expected, found, digest) is Standing.PRESENT:
+                async with self._in_flight.take(file.size):
+                    digest = await self._store.repeat(lambda: self._hash(file.name))
+            return judge(expected, found, digest)
+        except NotFoundError:
+            return judge(expected, None)
+        except StoreError as error:
+            detail = f"not checked: {error}"
+            return Finding(kind=FindingKind.UNCHECKED, name=file.name, record_id=record_id, detail=detail)
+
+    async def _hash(self, name: str) -> str:
+        hasher = xxhash.xxh3_128()
+        async for chunk in self._store.read(name):
+            hasher.update(chunk)
+        return hasher.hexdigest()
+
+
+async def next_done(tasks: set[asyncio.Task[T]]) -> list[T]:
+    """Wait for some of the tasks, take them out, and return their results; none if that takes more than TICK_S."""
+    done, _ = await asyncio.wait(tasks, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
+    tasks -= done
+    return [task.result() for task in done]
+
+
+def _present(steps: Sequence[PruneStep | None]) -> list[PruneStep]:
+    return [step for step in steps if step is not None]
+
+
+def _look(directory: Path, record_id: str, kinds: Collection[str]) -> tuple[LocalFile, ...]:
+    """Return what lies under the names of a record, sidecars, then the document.
+
+    Raises:
+        FileNotFoundError: there is no document.
+    """
+    files: list[LocalFile] = []
+    for kind in sorted(kinds):
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            files.append(_local_file(directory, sidecar_name(record_id, kind), kind))
+    return (*files, _local_file(directory, document_name(record_id), None))
+
+
+def _local_file(directory: Path, name: str, kind: str | None) -> LocalFile:
+    status = os.lstat(directory / name)
+    is_regular = stat.S_ISREG(status.st_mode)
+    return LocalFile(state=FileState.of(name, status), kind=kind, is_regular=is_regular, links=status.st_nlink)
+
+
+def _newest(directory: Path, kinds: Collection[str], count: int) -> frozenset[str]:
+    """Return the names of the documents that were written last."""
+    if not count:
+        return frozenset()
+    batches = iter_batches(directory, _CHUNK, but=kinds)
+    documents = ((state.ctime_ns, state.name) for batch in batches for state in batch.documents.values())
+    return frozenset(name for _, name in heapq.nlargest(count, documents))
+
+
+class _Other(NamedTuple):
+    """Another mirror that records of a directory were copied to."""
+
+    ledger: Ledger
+    lacks: str  # what is to be said of a record that it does not have
+
+
+def _other_mirrors(directory: Path, place: str, stack: contextlib.ExitStack) -> list[_Other]:
+    """Read what the receipts beside the records say of every other mirror; the stack closes them."""
+    try:
+        with os.scandir(directory / DIRECTORY) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != place]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [
+        _Other(
+            stack.enter_context(reading(directory, name)),
+            f"another mirror of the directory, {read_url(directory, name) or name}, does not have it as it is now "
+            f"(if that one is given up, delete {directory / DIRECTORY / name})",
+        )
+        for name in sorted(names)
+    ]
+
+
+def _lacking(others: Sequence[_Other], documents: Mapping[str, FileState], kinds: Collection[str]) -> dict[str, str]:
+    """Return the records that another mirror does not have, with what is to be said; kinds may be left out of it."""
+    lacking: dict[str, str] = {}
+    for other in others:
+        covered = other.ledger.covered(documents, kinds)
+        lacking |= {record_id: other.lacks for record_id in documents if record_id not in covered}
+    return lacking
