@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,9 +25,17 @@ os.environ.update(
 )
 for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST"):
     os.environ.pop(name, None)
+for name in [name for name in os.environ if name.startswith("AZURE_")]:
+    del os.environ[name]
+
+from tests.mirror.tls import Certificates  # noqa: E402 - it imports no client
+
+_tls_folder = tempfile.TemporaryDirectory(prefix="tests-tls-")
+_certificates = Certificates.made_in(Path(_tls_folder.name))
+os.environ["SSL_CERT_FILE"] = str(_certificates.trusted)  # aiohttp reads it when it is imported
 
 from mirror.testing.proxy import FaultProxy  # noqa: E402 - after the environment is set
-from mirror.testing.servers import FakeGcs, RcloneS3, SeaweedS3  # noqa: E402 - likewise
+from mirror.testing.servers import Azurite, FakeGcs, RcloneS3, SeaweedS3  # noqa: E402 - likewise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +62,19 @@ def fake_gcs() -> Iterator[FakeGcs]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def certificates() -> Certificates:
+    """What a server needs to be trusted by every client in the suite."""
+    return _certificates
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    """A server of Azure Blob Storage."""
+    with Azurite() as server:
+        yield server
+
+
 @pytest.fixture
 def s3_bucket(seaweed: SeaweedS3) -> str:
     """The name of a fresh bucket on the S3 server."""
@@ -75,4 +98,11 @@ def s3_proxy(seaweed: SeaweedS3) -> Iterator[FaultProxy]:
 def gcs_proxy(fake_gcs: FakeGcs) -> Iterator[FaultProxy]:
     """A proxy in front of the GCS server, without faults yet."""
     with FaultProxy(fake_gcs.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def azure_proxy(azurite: Azurite) -> Iterator[FaultProxy]:
+    """A proxy in front of the Azure server, without faults yet."""
+    with FaultProxy(azurite.url) as proxy:
         yield proxy

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
 from mirror.location import Location
-from mirror.stores.s3_settings import S3Settings, UnmappableError, s3_settings
+from mirror.stores.azure_place import AZURE_PROTOCOLS
+from mirror.stores.azure_settings import AzureSettings, azure_settings
+from mirror.stores.s3_settings import S3Settings, s3_settings
+from mirror.stores.unmappable import UnmappableError
 
 _used_in: set[int] = set()  # processes in which obstore has run: its threads do not come along in a fork
 
@@ -20,7 +23,7 @@ class Driver:
 
     name: str  # obstore, fsspec, or "files" for a directory
     reason: str
-    s3: S3Settings | None = None  # for obstore
+    settings: S3Settings | AzureSettings | None = None  # for obstore
 
 
 def choose_driver(location: Location, config: MirrorConfig) -> Driver:
@@ -41,15 +44,27 @@ def _driver(location: Location, config: MirrorConfig) -> Driver:
     why_not = _why_not_obstore(location, config)
     if why_not is None:
         try:
-            return Driver("obstore", "it can do all that the options ask for", s3_settings(config.storage_options))
+            return Driver("obstore", "it can do all that the options ask for", _settings(location, config))
         except UnmappableError as reason:
             why_not = str(reason)
     return Driver("fsspec", why_not)
 
 
+def _settings(location: Location, config: MirrorConfig) -> S3Settings | AzureSettings:
+    if location.protocol == "s3":
+        return s3_settings(config.storage_options)
+    settings = azure_settings(location, config.storage_options)
+    if not settings.endpoint.startswith("https:"):
+        raise UnmappableError(
+            "obstore sends Azure nothing to check an upload by, and the endpoint is plain http: what changes on the "
+            "way would go unnoticed without TLS"
+        )
+    return settings
+
+
 def _why_not_obstore(location: Location, config: MirrorConfig) -> str | None:
-    if location.protocol != "s3":
-        return f"obstore is used for s3:// alone, not for {location.protocol}://"
+    if location.protocol != "s3" and location.protocol not in AZURE_PROTOCOLS:
+        return f"obstore is used for s3:// and az:// alone, not for {location.protocol}://"
     if config.driver == "fsspec":
         return "it was chosen"
     if importlib.util.find_spec("obstore") is None:

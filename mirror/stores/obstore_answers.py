@@ -15,6 +15,7 @@ _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 # What reqwest's page of causes holds: an error of the operating system, or of a resolver or TLS.
 _CAUSES = re.compile(r'message: "([^"\n]{1,200})"|error: "([^"\n]{1,200})"')
 _PLACE = re.compile(r"(https?://[^/\s?@]+)[/\s?]")
+_GENERIC = re.compile(r"Generic \w+ error: ")
 _REDIRECT = "Received redirect without LOCATION"
 _BAD_KEYS = ("Could not parse path", "Encountered object with invalid path")
 
@@ -58,14 +59,13 @@ def understand(error: Exception) -> Exception | None:
     found = _STATUS.search(text)
     if found is not None:
         code, message = _CODE.search(found[2]), _MESSAGE.search(found[2])
-        return AnswerError(
-            int(found[1]), code[1] if code else None, message[1].strip(". \n") if message else "the store refused"
-        )
+        said = message[1].partition("\nRequestId:")[0].strip(". \n") if message else "the store refused"
+        return AnswerError(int(found[1]), code[1] if code else None, said)
     if _REDIRECT in text:
         return AnswerError(301, "PermanentRedirect", "the bucket is in another region")
     if not type(error).__module__.startswith("obstore"):
         return None
     causes = [cause for match in _CAUSES.finditer(str(error)) for cause in match.groups() if cause]
     place = _PLACE.search(text)
-    said = causes[-1] if causes else text.rpartition(" - ")[2].removeprefix("Generic S3 error: ")
-    return ConnectionError(f"{said} ({place[1]}): check the endpoint and the network" if place else said)
+    cause = causes[-1] if causes else _GENERIC.sub("", text.rpartition(" - ")[2], count=1)
+    return ConnectionError(f"{cause} ({place[1]}): check the endpoint and the network" if place else cause)

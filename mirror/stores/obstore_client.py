@@ -16,13 +16,18 @@ from mirror.stores.threads import DaemonThreads
 from mirror.stores.words import in_words
 
 if TYPE_CHECKING:
-    from obstore.store import S3Credential
+    from obstore.store import ClientConfig, S3Credential
     from obstore.store import S3Store as Client
 
 CONNECT_TIMEOUT = timedelta(seconds=10)
 NO_TIMEOUT = timedelta(days=1)  # every call has a deadline of ours; obstore's own would cut short a slow upload
 CREDENTIALS_FOR = timedelta(minutes=6)  # obstore asks again 5 minutes before; botocore fetches new ones when it must
 USER_AGENT = "record-mirror"
+CLIENT_OPTIONS: ClientConfig = {
+    "timeout": NO_TIMEOUT,
+    "connect_timeout": CONNECT_TIMEOUT,
+    "user_agent": USER_AGENT,
+}
 AWS = "https://s3.amazonaws.com/{}"
 _REGION_HEADER = "x-amz-bucket-region"
 
@@ -67,13 +72,7 @@ class ClientMaker:
             **region,
             **config,
         }
-        client: Any = {
-            "timeout": NO_TIMEOUT,
-            "connect_timeout": CONNECT_TIMEOUT,
-            "user_agent": USER_AGENT,
-            "default_headers": dict(headers or {}),
-            **self._settings.client,
-        }
+        client: Any = {**CLIENT_OPTIONS, "default_headers": dict(headers or {}), **self._settings.client}
         return S3Store(
             self._bucket,
             config=whole,

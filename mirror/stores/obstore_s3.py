@@ -6,17 +6,16 @@ uploads in parts that are checked and taken back one by one, and tells the hash 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
-from mirror.errors import ThrottledError, TryAgainError
+from mirror.errors import ThrottledError
 from mirror.importing import importing
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Store, Stored
-from mirror.stores.driver import note_obstore_runs
 from mirror.stores.obstore_answers import AnswerError, UnnamedError, answers, understand
+from mirror.stores.obstore_bucket import PAGE, ObstoreBucket, beginning_with
 from mirror.stores.obstore_client import ClientMaker
 from mirror.stores.s3_answers import EtagCheck, lists_in_order, real_version, unquoted
 from mirror.stores.s3_settings import S3Settings
@@ -24,11 +23,8 @@ from mirror.stores.threads import DaemonThreads
 from mirror.stores.translate import opening
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
     from obstore.store import S3Store as Client
 
-CHUNK_BYTES = 4 << 20
-PAGE = 1_000
 THREADS = 2  # for what takes long without asking the store
 HASHED_ASIDE_BYTES = 1 << 20  # a millisecond or two of MD5
 CHECKSUM = "crc64nvme"  # of those that S3 checks, the cheapest
@@ -62,7 +58,7 @@ class ObstoreS3Store:
             asks_before: uploads whose key begins so may be preceded by one that finds out if the store checks.
             slow: the s3fs driver for the same place.
         """
-        bucket, self._prefix = location.bucket_and_prefix()
+        bucket, prefix = location.bucket_and_prefix()
         self.lists_by_range = lists_in_order(bucket)
         self._clients = ClientMaker(bucket, settings)
         self._attributes = dict(settings.attributes) or None
@@ -71,8 +67,7 @@ class ObstoreS3Store:
         self._asks_before = asks_before
         self._slow = slow
         self._threads = DaemonThreads(THREADS, "record-mirror-s3")
-        self._client: Client | None = None
-        self._opening = asyncio.Lock()
+        self._objects = ObstoreBucket(prefix, self._connect, redact=redact)
         # Whether the store compares checksums; None: not known yet.
         self._compares: bool | None = True if settings.endpoint is None else None
         self._etags = EtagCheck()
@@ -96,13 +91,13 @@ class ObstoreS3Store:
             from obstore import put_async  # noqa: PLC0415 - only where S3 is used
 
         with answers("put", key, self._redact):
-            await self._open()
+            await self._objects.open()
             if self._compares is None and key.startswith(self._asks_before):
                 self._compares = await self._ask(key, data)
             md5 = None if self._compares else await self._md5(data)
             answer = await put_async(
-                await self._open(),  # in no variable: obstore keeps a cancelled call's traceback, and so its variables
-                self._prefix + key,
+                await self._objects.open(),  # in no variable: obstore keeps those of a cancelled call
+                self._objects.path(key),
                 data,
                 attributes=self._attributes,
                 tags=self._tags,
@@ -116,24 +111,9 @@ class ObstoreS3Store:
         """Write a large object as a multipart upload, which is aborted if anything fails."""
         return await self._slow.put_parts(key, parts, size_bytes)
 
-    async def read(self, key: str) -> AsyncIterator[bytes]:
+    def read(self, key: str) -> AsyncIterator[bytes]:
         """Yield the object's bytes."""
-        with importing:
-            from obstore import get_async  # noqa: PLC0415 - only where S3 is used
-
-        with answers("get", key, self._redact):
-            answer = await get_async(await self._open(), self._prefix + key)
-            missing = answer.meta["size"]
-            if missing <= CHUNK_BYTES:  # each turn of a stream costs as much as a small object
-                data = bytes(await answer.bytes_async())
-                missing -= len(data)
-                yield data
-            else:
-                async for chunk in answer.stream(CHUNK_BYTES):
-                    missing -= len(chunk)
-                    yield bytes(chunk)
-        if missing:
-            raise TryAgainError("get", key, f"the answer ended {missing} bytes early")
+        return self._objects.read(key)
 
     async def stat(self, key: str) -> ObjectInfo | None:
         """Describe one object; on AWS with the hash that was given at the upload, if it was."""
@@ -141,27 +121,12 @@ class ObstoreS3Store:
 
     async def list_pages(self, prefix: str = "", *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """Yield pages of a thousand objects."""
-        with importing:
-            from obstore import list as list_objects  # noqa: PLC0415 - only where S3 is used
-
-        folder = prefix.rpartition("/")[0]
-        first, last, count = "", after, 0
+        last, count = after, 0
         try:
-            with answers("list", prefix, self._redact):
-                client = await self._open()
-                offset = self._prefix + after if after else None
-                async for page in list_objects(client, self._prefix + folder, offset=offset, chunk_size=PAGE):
-                    infos = [self._info(item) for item in page]
-                    first = first or infos[0].key
-                    if any(info.key == first for info in infos[0 if count else 1 :]):
-                        raise TryAgainError("list", prefix, "the store gives the same page again and again")
-                    count += len(infos)
-                    last = infos[-1].key
-                    yield (
-                        infos
-                        if folder + "/" == prefix or not prefix
-                        else [i for i in infos if i.key.startswith(prefix)]
-                    )
+            async for infos in self._objects.pages(prefix, after=after):
+                count += len(infos)
+                last = infos[-1].key
+                yield beginning_with(prefix, infos)
             is_whole = count % PAGE != 0  # else a gateway's page with status 200 may have passed for the end
         except UnnamedError:  # another client's key, which obstore cannot name
             is_whole = False
@@ -171,28 +136,19 @@ class ObstoreS3Store:
 
     async def refresh(self) -> None:
         """Let the next call make a new client, which reads the credentials again."""
-        self._client = None
+        self._objects.forget()
         await self._slow.refresh()
 
     async def aclose(self) -> None:
         """Let the connections go."""
-        self._client = None
+        self._objects.forget()
         self._threads.close()
         await self._slow.aclose()
-
-    async def _open(self) -> Client:
-        if self._client is None:
-            async with self._opening:
-                if self._client is None:
-                    self._client = await self._connect()
-        return self._client
 
     async def _connect(self) -> Client:
         await self._clients.look_up(self._threads)
         with opening(self._redact):
-            client = self._clients.make({"checksum_algorithm": CHECKSUM})
-        note_obstore_runs()
-        return client
+            return self._clients.make({"checksum_algorithm": CHECKSUM})
 
     async def _ask(self, key: str, data: bytes) -> bool:
         """Find out if the store compares checksums, by an upload with a wrong one; the right upload follows."""
@@ -201,7 +157,7 @@ class ObstoreS3Store:
 
         try:
             answer = await put_async(
-                self._clients.make({}, _WRONG_CHECKSUM), self._prefix + key, data, use_multipart=False
+                self._clients.make({}, _WRONG_CHECKSUM), self._objects.path(key), data, use_multipart=False
             )
         except Exception as error:
             said = understand(error)
@@ -214,11 +170,6 @@ class ObstoreS3Store:
     async def _md5(self, data: bytes) -> str:
         """Hash, off the event loop where that would hold it up."""
         return _md5(data) if len(data) < HASHED_ASIDE_BYTES else await self._threads.run(_md5, data)
-
-    def _info(self, item: ObjectMeta) -> ObjectInfo:
-        return ObjectInfo(
-            key=item["path"].removeprefix(self._prefix), size_bytes=item["size"], etag=unquoted(item["e_tag"])
-        )
 
 
 def _md5(data: bytes) -> str:

@@ -11,13 +11,18 @@ from mirror.location import CONTAINER_PROTOCOLS, Location
 from mirror.receipts.segments import PREFIX
 from mirror.redact import Redactor
 from mirror.store import Store
+from mirror.stores.azure import AzureStore
+from mirror.stores.azure_place import AZURE_PROTOCOLS
+from mirror.stores.azure_settings import AzureSettings
 from mirror.stores.driver import choose_driver
 from mirror.stores.gcs import GcsStore
 from mirror.stores.local import LocalStore
+from mirror.stores.obstore_azure import ObstoreAzureStore
 from mirror.stores.obstore_s3 import ObstoreS3Store
 from mirror.stores.s3 import S3Store
+from mirror.stores.s3_settings import S3Settings
 
-_MODULES = {"s3": "s3fs", "gs": "gcsfs"}
+_MODULES = {"s3": "s3fs", "gs": "gcsfs", **dict.fromkeys(AZURE_PROTOCOLS, "adlfs")}
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure", "adl": "azure"}
 
 
@@ -66,10 +71,16 @@ def open_store(location: Location, config: MirrorConfig) -> Store:
     if location.protocol == "s3":
         checksum = config.upload_checksum
         s3fs = S3Store(location, options, redact=redact, connections=config.workers, upload_checksum=checksum)
-        driver = choose_driver(location, config)
-        return ObstoreS3Store(location, driver.s3, redact=redact, asks_before=PREFIX, slow=s3fs) if driver.s3 else s3fs
+        found = choose_driver(location, config).settings
+        if isinstance(found, S3Settings):
+            return ObstoreS3Store(location, found, redact=redact, asks_before=PREFIX, slow=s3fs)
+        return s3fs
     if location.protocol == "gs":
         return GcsStore(location, options, redact=redact)
+    if location.protocol in AZURE_PROTOCOLS:
+        adlfs = AzureStore(location, options, redact=redact)
+        chosen = choose_driver(location, config).settings
+        return ObstoreAzureStore(chosen, redact=redact, slow=adlfs) if isinstance(chosen, AzureSettings) else adlfs
     from mirror.stores.generic import FsspecStore  # noqa: PLC0415 - it imports fsspec, which no other store needs at once
 
     return FsspecStore(location, options, redact=redact, threads=config.workers)

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from mirror.location import endpoint_of
+from mirror.stores.unmappable import UnmappableError
 
 PROFILE_VARIABLES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 REGION_VARIABLE = "AWS_DEFAULT_REGION"  # the only one that botocore reads
@@ -53,10 +54,6 @@ _ATTRIBUTES = {
     "StorageClass": "Storage-Class",
 }
 _ENCRYPTION = {"ServerSideEncryption": "server_side_encryption", "SSEKMSKeyId": "sse_kms_key_id"}
-
-
-class UnmappableError(Exception):
-    """An option that obstore cannot be given so that it means the same; the text names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

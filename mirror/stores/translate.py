@@ -31,7 +31,7 @@ from mirror.stores.words import about_options, in_words
 
 Kind = type[StoreError]
 
-# The store's own words: S3 error codes, and the `reason` of Google's errors.
+# The store's own words: the error codes of S3 and Azure, and the `reason` of Google's errors.
 CODES: Mapping[str, Kind] = {
     **dict.fromkeys(
         ["SlowDown", "SlowDownRead", "SlowDownWrite", "Throttling", "ThrottlingException", "RequestLimitExceeded"],
@@ -60,6 +60,13 @@ CODES: Mapping[str, Kind] = {
     **dict.fromkeys(["NotImplemented", "MissingContentLength", "InvalidStorageClass"], StoreRefusedError),
     **dict.fromkeys(["InvalidEncryptionAlgorithmError", "KMS.DisabledException"], StoreRefusedError),
     **dict.fromkeys(["KMS.NotFoundException", "KMS.KMSInvalidStateException"], StoreRefusedError),
+    # Azure's: a key that is not this account's, an expired token, an expired signature and a wrong clock sound alike.
+    **dict.fromkeys(["AuthenticationFailed", "InvalidAuthenticationInfo"], CredentialsError),
+    "NoAuthenticationInformation": CredentialsAbsentError,
+    **dict.fromkeys(["Md5Mismatch", "InvalidMd5", "InvalidBlockList", "InvalidBlobOrBlock"], TryAgainError),
+    **dict.fromkeys(["ContainerDisabled", "PublicAccessNotPermitted"], StoreRefusedError),
+    "KeyBasedAuthenticationNotPermitted": StoreRefusedError,
+    **dict.fromkeys(["BlobImmutableDueToPolicy", "BlobArchived", "InvalidBlobType"], FileRefusedError),
     **dict.fromkeys(["NoSuchKey", "NoSuchVersion", "NotFound", "notFound", "BlobNotFound"], NotFoundError),
 }
 
@@ -78,6 +85,7 @@ CLASSES: Mapping[str, Kind] = {
     "NoCredentialsError": CredentialsAbsentError,
     **dict.fromkeys(["PartialCredentialsError", "CredentialRetrievalError"], CredentialsError),
     **dict.fromkeys(["RefreshError", "DefaultCredentialsError", "TokenRetrievalError", "SSOError"], CredentialsError),
+    "CredentialUnavailableError": CredentialsAbsentError,
     **dict.fromkeys(["ClientAuthenticationError", "UnauthorizedSSOTokenError"], CredentialsError),
     **dict.fromkeys(["EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError"], TryAgainError),
     **dict.fromkeys(["ConnectionClosedError", "HTTPClientError", "ResponseStreamingError"], TryAgainError),

@@ -11,16 +11,27 @@ _BOTOCORE = re.compile(
     r"An error occurred \((?P<code>[^)]*)\) when calling the \w+ operation"
     r"(?: \(reached max retries: \d+\))?: ?(?P<text>.*)"
 )
+_AZURE = re.compile(r"(?P<text>.*?) ?RequestId:\S+ Time:\S+ ErrorCode:(?P<code>\w+)")
 _BAD_BUCKET = re.compile(r"Parameter validation failed: (Invalid bucket name \"[^\"]*\")")
 _UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '([^']+)'")
 
 # By the store's code, or by the name of the error's class.
 ADVICE: Mapping[str, str] = {
-    **dict.fromkeys(["NoSuchBucket", "ContainerNotFound"], "create the bucket, or correct the URL"),
+    "NoSuchBucket": "create the bucket, or correct the URL",
+    "ContainerNotFound": "create the container, or correct the URL",
     **dict.fromkeys(["InvalidBucketName", "ParamValidationError"], "correct the bucket's name in the URL"),
     **dict.fromkeys(["InvalidAccessKeyId", "SignatureDoesNotMatch"], "check the access key and its secret"),
     **dict.fromkeys(
         ["AccessDenied", "AllAccessDisabled", "forbidden"], "give these credentials the right to it, or use others"
+    ),
+    "AuthenticationFailed": "check the account's key or token, and this machine's clock",
+    **dict.fromkeys(
+        ["NoAuthenticationInformation", "CredentialUnavailableError"],
+        "set AZURE_STORAGE_CONNECTION_STRING, or run `az login`",
+    ),
+    **dict.fromkeys(
+        ["AuthorizationFailure", "AuthorizationPermissionMismatch"],
+        "check the account's key, its firewall, and that the role has the right to blob data",
     ),
     "ProfileNotFound": "correct AWS_PROFILE, or add the profile to ~/.aws/config",
     "NoCredentialsError": "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
@@ -36,7 +47,7 @@ def in_words(text: str, names: Iterable[str]) -> str:
         text: the error's text, on one line and without secrets.
         names: the store's codes and the names of the error's classes, the most telling first.
     """
-    framed = _BOTOCORE.search(text)
+    framed = _BOTOCORE.search(text) or _AZURE.match(text)
     if framed is not None:
         said = framed["text"].rstrip(". ") or "refused"
         text = f"{said} ({framed['code']})"

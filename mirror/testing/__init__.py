@@ -20,13 +20,14 @@ from mirror.testing.faults import (
 )
 from mirror.testing.process import ServerError
 from mirror.testing.proxy import FaultProxy
-from mirror.testing.servers import ADMIN, READER, WRITER, FakeGcs, Identity, RcloneS3, SeaweedS3
+from mirror.testing.servers import ADMIN, READER, WRITER, Azurite, FakeGcs, Identity, RcloneS3, SeaweedS3
 
 __all__ = [
     "ADMIN",
     "READER",
     "WRITER",
     "Answer",
+    "Azurite",
     "FakeGcs",
     "Fault",
     "FaultProxy",

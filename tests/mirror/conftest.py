@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +12,10 @@ import pytest
 from hypothesis import settings
 
 from mirror.samples import write_corpus, write_litter
-from mirror.testing import FakeGcs, SeaweedS3
-from tests.mirror.places import DirectoryPlace, GcsPlace, Place, S3Place
+from mirror.testing import Azurite, FakeGcs, SeaweedS3
+from tests.mirror.places import AzurePlace, DirectoryPlace, GcsPlace, Place, S3Place
 from tests.mirror.store_kinds import shared_bucket
+from tests.mirror.tls import Certificates, TlsFronts
 
 settings.register_profile("any machine", deadline=None, max_examples=60)
 settings.load_profile("any machine")
@@ -30,14 +33,31 @@ def gcs_place(fake_gcs: FakeGcs) -> GcsPlace:
     return GcsPlace(fake_gcs, shared_bucket(fake_gcs, versioned=False), f"mirror/of/{uuid.uuid4().hex}")
 
 
-@pytest.fixture(params=["directory", "s3", "s3_fsspec", "gcs"])
+@pytest.fixture(scope="session")
+def tls_fronts(certificates: Certificates) -> Iterator[TlsFronts]:
+    """TLS in front of plain servers."""
+    with contextlib.ExitStack() as stack:
+        yield TlsFronts(certificates, stack)
+
+
+@pytest.fixture
+def azure_place(azurite: Azurite, tls_fronts: TlsFronts) -> AzurePlace:
+    """A deep new prefix on the Azure server."""
+    container = shared_bucket(azurite, versioned=False)
+    return AzurePlace(azurite, container, f"mirror/of/{uuid.uuid4().hex}", tls_fronts)
+
+
+@pytest.fixture(params=["directory", "s3", "s3_fsspec", "gcs", "azure", "azure_fsspec"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Each of the three kinds of store that are first class, S3 by each of its drivers."""
+    """Each kind of store that is first class, by each of its drivers."""
     if request.param == "directory":
         return DirectoryPlace(tmp_path / "mirror" / "of" / "run-7")
     if request.param == "s3_fsspec":
         s3_place: S3Place = request.getfixturevalue("s3_place")
         return replace(s3_place, driver="fsspec")
+    if request.param == "azure_fsspec":
+        azure_place: AzurePlace = request.getfixturevalue("azure_place")
+        return replace(azure_place, driver="fsspec")
     found: Place = request.getfixturevalue(f"{request.param}_place")
     return found
 

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 from mirror import RecordMirror
 from mirror.config import MirrorOptions
 from mirror.receipts.receipt import Receipt, decode_lines
-from mirror.testing import ADMIN, FakeGcs, FaultProxy, Identity
+from mirror.testing import ADMIN, Azurite, FakeGcs, FaultProxy, Identity
 from mirror.testing.servers import S3Server
+from tests.mirror.tls import TlsFronts
 
 
 class Place(Protocol):
@@ -162,6 +163,50 @@ class GcsPlace:
         with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310 - our own http URL
             content: bytes = answer.read()
             return content
+
+
+@dataclass(frozen=True)
+class AzurePlace:
+    """A prefix in a container of the Azure server; obstore is led there by TLS."""
+
+    server: Azurite
+    container: str
+    prefix: str
+    fronts: TlsFronts
+    driver: str = "obstore"
+
+    @property
+    def url(self) -> str:
+        """The mirror's URL."""
+        return f"az://{self.container}/{self.prefix}"
+
+    def options(self, *, via: str | None = None) -> dict[str, Any]:
+        """Return what adlfs needs."""
+        url = via or self.server.url
+        return self.server.storage_options(url=self.fronts.of(url) if self.driver == "obstore" else url)
+
+    def names(self) -> set[str]:
+        """Return all names, as Azure's own client lists them."""
+        return set(self.identities())
+
+    def objects(self) -> dict[str, bytes]:
+        """Return every object, as Azure's own client reads it."""
+        container = _azure_client(self.server).get_container_client(self.container)
+        return {name: container.download_blob(_below(self.prefix) + name).readall() for name in self.names()}
+
+    def identities(self) -> dict[str, tuple[str, str | None]]:
+        """Return each object's ETag; no version is kept."""
+        below = _below(self.prefix)
+        container = _azure_client(self.server).get_container_client(self.container)
+        return {
+            blob.name.removeprefix(below): (blob.etag.strip('"'), None)
+            for blob in container.list_blobs(name_starts_with=below)
+        }
+
+
+@functools.cache
+def _azure_client(server: Azurite) -> Any:  # noqa: ANN401 - an SDK's own class
+    return server.client()
 
 
 @functools.cache

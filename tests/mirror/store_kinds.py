@@ -23,14 +23,18 @@ from mirror.retry import RetryPolicy
 from mirror.store import PART_BYTES, Store, Stored, read_whole
 from mirror.stores.generic import FsspecStore
 from mirror.stores.opening import open_store
-from mirror.testing import FakeGcs, SeaweedS3
+from mirror.testing import Azurite, FakeGcs, SeaweedS3
 from mirror.testing.stores import MemoryStore
-from tests.mirror.places import DirectoryPlace, GcsPlace, Place, S3Place
+from tests.mirror.places import AzurePlace, DirectoryPlace, GcsPlace, Place, S3Place
+from tests.mirror.tls import TlsFronts
 
 T = TypeVar("T")
 
 # "s3" is obstore's driver, "s3_fsspec" s3fs's, and "s3fs" what any other filesystem of fsspec gets.
-ALL_KINDS = ("fake", "directory", "memory", "s3", "s3_versioned", "s3_fsspec", "s3_fsspec_versioned", "gcs", "s3fs")
+ALL_KINDS = (
+    *("fake", "directory", "memory", "s3", "s3_versioned", "s3_fsspec", "s3_fsspec_versioned", "gcs", "s3fs"),
+    *("azure", "azure_fsspec"),  # likewise
+)
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,19 @@ class Kind:
 
 
 def kind_of(
-    place: Place, *, name: str = "", via: str | None = None, upload_checksum: str = "auto", driver: str = "auto"
+    place: Place, *, name: str = "", via: str | None = None, upload_checksum: str = "auto", driver: str | None = None
 ) -> Kind:
     """Return the store that a mirror would use for a place, through a proxy's URL when given."""
+    if isinstance(place, AzurePlace):  # the driver decides how to get there
+        place = replace(place, driver=driver or place.driver)
     location = parse_location(place.url)
     options = place.options(via=via)
     config = MirrorConfig(
-        workers=16, fsync=False, upload_checksum=upload_checksum, driver=driver, storage_options=options
+        workers=16,
+        fsync=False,
+        upload_checksum=upload_checksum,
+        driver=driver or place.driver,
+        storage_options=options,
     )
     return Kind(
         name or location.protocol,
@@ -73,11 +83,13 @@ def kind_of(
 
 
 @functools.cache
-def shared_bucket(server: SeaweedS3 | FakeGcs, *, versioned: bool) -> str:
+def shared_bucket(server: SeaweedS3 | FakeGcs | Azurite, *, versioned: bool) -> str:
     """Return a bucket that tests share, each below a prefix of its own: making one takes a while."""
     name = "shared-versioned" if versioned else "shared"
     if isinstance(server, FakeGcs):
         return server.make_bucket(name)
+    if isinstance(server, Azurite):
+        return server.make_container(name)
     return server.make_bucket(name, versioned=versioned)
 
 
@@ -91,10 +103,19 @@ def fresh_kind(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Kin
     if name == "memory":
         location = parse_location(f"memory://{uuid.uuid4().hex}/run-7")
         return Kind(name, location, lambda: FsspecStore(location, {}, redact=Redactor(), threads=8), None)
+    return _kind_on_a_server(name, request)
+
+
+def _kind_on_a_server(name: str, request: pytest.FixtureRequest) -> Kind:
     prefix = f"runs/{uuid.uuid4().hex}"
     if name == "gcs":
         fake_gcs = request.getfixturevalue("fake_gcs")
         return kind_of(GcsPlace(fake_gcs, shared_bucket(fake_gcs, versioned=False), prefix), name=name)
+    if name in {"azure", "azure_fsspec"}:
+        azurite: Azurite = request.getfixturevalue("azurite")
+        fronts: TlsFronts = request.getfixturevalue("tls_fronts")
+        azure_place = AzurePlace(azurite, shared_bucket(azurite, versioned=False), prefix, fronts)
+        return kind_of(azure_place, name=name, driver="obstore" if name == "azure" else "fsspec")
     seaweed = request.getfixturevalue("seaweed")
     place = S3Place(seaweed, shared_bucket(seaweed, versioned=name.endswith("_versioned")), prefix)
     native = kind_of(place, name=name, driver="obstore" if name in {"s3", "s3_versioned"} else "fsspec")

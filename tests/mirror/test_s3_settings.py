@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from botocore import UNSIGNED
 
-from mirror.stores.s3_settings import S3Settings, UnmappableError, s3_settings
+from mirror.stores.s3_settings import S3Settings, s3_settings
+from mirror.stores.unmappable import UnmappableError
 
 NOWHERE = {"AWS_CONFIG_FILE": "/nonexistent"}
 

@@ -281,7 +281,7 @@ def test_closing_leaves_nothing_open(kind: Kind) -> None:
     assert [str(complaint.message) for complaint in complaints if complaint.category is ResourceWarning] == []
 
 
-@pytest.fixture(params=["directory", "s3", "gcs"])
+@pytest.fixture(params=["directory", "s3", "gcs", "azure", "azure_fsspec"])
 def directory_and_servers(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
-    """The three kinds of store that are first class, where one run of a longer test is enough."""
+    """The kinds of store that are first class, where one run of a longer test is enough."""
     return fresh_kind(request.param, request, tmp_path)

@@ -16,6 +16,7 @@ import google.auth.exceptions
 import pytest
 import requests.exceptions
 from aiohttp.client_reqrep import ConnectionKey, RequestInfo
+from azure.identity import CredentialUnavailableError
 from botocore.exceptions import ClientError
 from gcsfs.retry import ChecksumError, HttpError, validate_response
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -222,9 +223,25 @@ OTHER_ANSWERS: list[tuple[Exception, Kind]] = [
     (azure_answered(404, "ContainerNotFound"), StoreRefusedError),
     (azure_answered(404, "BlobNotFound"), NotFoundError),
     (azure_answered(403, "AccountIsDisabled"), StoreRefusedError),
+    (azure_answered(403, "AuthenticationFailed"), CredentialsError),
+    (azure_answered(401, "InvalidAuthenticationInfo"), CredentialsError),
+    (azure_answered(401, "NoAuthenticationInformation"), CredentialsAbsentError),
+    (azure_answered(403, "AuthorizationPermissionMismatch"), AccessDeniedError),
+    (azure_answered(400, "Md5Mismatch"), TryAgainError),
+    (azure_answered(400, "InvalidMd5"), TryAgainError),
+    (azure_answered(400, "InvalidBlockList"), TryAgainError),
+    (azure_answered(400, "InvalidBlobOrBlock"), TryAgainError),
+    (azure_answered(409, "ContainerBeingDeleted"), TryAgainError),
+    (azure_answered(403, "ContainerDisabled"), StoreRefusedError),
+    (azure_answered(409, "PublicAccessNotPermitted"), StoreRefusedError),
+    (azure_answered(403, "KeyBasedAuthenticationNotPermitted"), StoreRefusedError),
+    (azure_answered(409, "BlobImmutableDueToPolicy"), FileRefusedError),
+    (azure_answered(409, "BlobArchived"), FileRefusedError),
+    (azure_answered(409, "InvalidBlobType"), FileRefusedError),
     (azure_answered(403), AccessDeniedError),
     (azure_errors.ResourceNotFoundError("words"), NotFoundError),
     (azure_errors.ClientAuthenticationError("words"), CredentialsError),
+    (CredentialUnavailableError("words"), CredentialsAbsentError),
     (azure_errors.ServiceRequestError("words"), TryAgainError),
     (azure_errors.ServiceResponseError("words"), TryAgainError),
 ]
