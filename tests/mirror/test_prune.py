@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import xxhash
 
 from mirror import (
     EmptyMirrorError,
@@ -27,11 +26,8 @@ from mirror import (
 )
 from mirror.samples import write_corpus, write_litter
 from mirror.status import read_directory
-from mirror.testing.faults import Answer, Fault, FlipReplyBit, requests_to, s3_error
-from mirror.testing.proxy import FaultProxy
-from mirror.testing.servers import SeaweedS3
 from tests.mirror.local_records import replace_file, write_files
-from tests.mirror.places import Place, record_files
+from tests.mirror.places import Place, mirror_to, record_files
 
 AT_ONCE = PruneRules(older_than_s=0)
 
@@ -348,11 +344,30 @@ def test_a_record_handed_to_one_mirror_and_copied_by_another_is_not_lost(tmp_pat
         assert (one.stats()["mirrored"], one.stats()["lost"]) == (2, 0)
 
 
+@pytest.mark.integration
+def test_on_each_kind_of_store(place: Place, records: Path) -> None:
+    """What is in the mirror by its bytes goes, small files and large, records and odd names; the mirror stays."""
+    with mirror_to(place, exclude=["experts"]) as copier:
+        copier.scan(records)
+        assert copier.flush(60)
+    wanted = record_files(records)
+    mirrored = place.objects()
+    config = MirrorConfig.from_mapping({"driver": place.driver, "storage_options": place.options()})
+    rules = PruneRules(older_than_s=0, discard=("experts",))
+    steps: list[PruneStep] = []
+    planned = prune([records], place.url, rules=rules, config=config, each=steps.append)
+    assert (planned.pruned, planned.files, [step for step in steps if step.keep]) == (46, len(wanted), [])
+    assert record_files(records) == wanted
+    assert prune([records], place.url, confirmed=True, rules=rules, config=config).files == len(wanted)
+    assert record_files(records) == {}
+    assert place.objects() == mirrored
+
+
 def test_beside_a_live_mirror_nothing_is_lost(tmp_path: Path) -> None:
     """Records are written, written again, mirrored and pruned all at once; each ends in the mirror as written last."""
     records, mirror = tmp_path / "records", tmp_path / "mirror"
     records.mkdir()
-    written: dict[str, str] = {}
+    written: dict[str, bytes] = {}
     over = threading.Event()
     problems: list[object] = []
 
@@ -371,9 +386,9 @@ def test_beside_a_live_mirror_nothing_is_lost(tmp_path: Path) -> None:
         pruning.start()
         for generation in range(4):
             for number in range(60):
-                files = {"document": f"{{{number} {generation}}}".encode(), "tokens": f"{number}.{generation}".encode()}
-                names = write_files(records, f"tr_{number}", **files)
-                written |= dict(zip(names, reversed(files.values()), strict=True))  # type: ignore[arg-type] # bytes
+                document, tokens = f"{{{number}: {generation}}}".encode(), f"{number}.{generation}".encode()
+                names = write_files(records, f"tr_{number}", document, tokens=tokens)
+                written |= dict(zip(names, (tokens, document), strict=True))
                 copier.submit(records, f"tr_{number}")
         assert copier.flush(60)
         over.set()
