@@ -216,7 +216,7 @@ def _answer_of(error: BaseException) -> tuple[object, object, object] | None:
     if not _is_status(status):
         return None
     code = getattr(error, "error_code", None)  # Azure's, an enumeration
-    return getattr(code, "value", code), status, getattr(error, "headers", None)
+    return getattr(code, "value", code), status, getattr(error, "headers", None) or getattr(response, "headers", None)
 
 
 def _by_errno(error: BaseException) -> Kind:

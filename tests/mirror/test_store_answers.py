@@ -1,8 +1,9 @@
-"""What the S3 and GCS drivers make of refusals, errors, broken connections and silence."""
+"""What the drivers of S3, GCS and Azure make of refusals, errors, broken connections and silence."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
 import uuid
@@ -45,7 +46,8 @@ from mirror.testing import (
     requests_to,
     s3_error,
 )
-from tests.mirror.places import GcsPlace, Place, S3Place
+from mirror.testing.servers import AZURE_KEY, azure_connection_string
+from tests.mirror.places import AzurePlace, GcsPlace, Place, S3Place
 from tests.mirror.store_kinds import Kind, get, keys_of, kind_of, parts_of, put, reliable, shared_bucket
 
 pytestmark = pytest.mark.integration
@@ -58,6 +60,7 @@ CONTENT = random.Random(1).randbytes(100_000)  # noqa: S311 - no secrets
 class Behind:
     """A store behind a proxy, asked by one of its drivers."""
 
+    store: str  # s3, gcs or azure
     place: Place
     proxy: FaultProxy
     driver: str
@@ -68,16 +71,21 @@ class Behind:
         return kind_of(self.place, via=self.proxy.url, driver=self.driver)
 
     @property
-    def is_s3(self) -> bool:
-        """Whether answers are S3's."""
-        return isinstance(self.place, S3Place)
+    def tries(self) -> int:
+        """How often one upload is sent by itself: below s3fs and adlfs, aiohttp sends a PUT once more."""
+        return 2 if self.driver == "fsspec" and self.store != "gcs" else 1
+
+    @property
+    def reads(self) -> int:
+        """How often one object is read by itself: Azure's client begins three times."""
+        return 3 if self.driver == "fsspec" and self.store == "azure" else 1
 
 
-@pytest.fixture(params=["s3-obstore", "s3-fsspec", "gcs-fsspec"])
+@pytest.fixture(params=["s3-obstore", "s3-fsspec", "gcs-fsspec", "azure-obstore", "azure-fsspec"])
 def behind(request: pytest.FixtureRequest) -> Behind:
-    """Both stores by each of their drivers, behind a proxy."""
+    """Each store by each of its drivers, behind a proxy."""
     store, _, driver = request.param.partition("-")
-    return Behind(request.getfixturevalue(f"{store}_place"), request.getfixturevalue(f"{store}_proxy"), driver)
+    return Behind(store, request.getfixturevalue(f"{store}_place"), request.getfixturevalue(f"{store}_proxy"), driver)
 
 
 @pytest.mark.parametrize("driver", ["obstore", "fsspec"])
@@ -101,17 +109,42 @@ def test_identities_may_do_what_their_rights_say(driver: str, s3_place: S3Place)
     assert set(s3_place.objects()) == {KEY, "tr_2.tokens.zst"}
 
 
-def test_an_absent_bucket_is_the_stores_refusal(s3_place: S3Place, gcs_place: GcsPlace) -> None:
-    """No such bucket concerns every file until somebody acts, however it is found out."""
-    absent = replace(s3_place, bucket="absent")
-    by_s3 = [kind_of(absent, driver=driver) for driver in ("obstore", "fsspec")]
-    for kind in [*by_s3, kind_of(replace(gcs_place, bucket="absent"))]:
+def test_an_absent_bucket_is_the_stores_refusal(
+    s3_place: S3Place, gcs_place: GcsPlace, azure_place: AzurePlace
+) -> None:
+    """No such bucket or container concerns every file until somebody acts, however it is found out."""
+    absent: list[Place] = [replace(s3_place, bucket="absent"), replace(azure_place, container="absent")]
+    by_either = [kind_of(place, driver=driver) for place in absent for driver in ("obstore", "fsspec")]
+    for kind in [*by_either, kind_of(replace(gcs_place, bucket="absent"))]:
         for use in (keys_of, lambda store: put(store, KEY, b"")):
             with pytest.raises(StoreRefusedError):
                 kind.run(use)
-    for kind in by_s3:
+    for kind in by_either:
         with pytest.raises(StoreRefusedError):
             kind.run(lambda store: get(store, KEY))
+
+
+@pytest.mark.parametrize("driver", ["obstore", "fsspec"])
+def test_a_wrong_key_is_refused_for_everything_on_azure(driver: str, azure_place: AzurePlace) -> None:
+    """The error names neither the wrong key nor the right one."""
+    place = replace(azure_place, driver=driver)
+    location = parse_location(place.url)
+    url = place.options()["connection_string"].partition("BlobEndpoint=")[2].rpartition("/")[0]
+    wrong = base64.b64encode(b"not-the-key").decode()
+    config = MirrorConfig(driver=driver, storage_options={"connection_string": azure_connection_string(url, key=wrong)})
+    kind = Kind("azure", location, lambda: open_store(location, config), place)
+    for use in (keys_of, lambda store: get(store, KEY), lambda store: put(store, KEY, b""), lambda s: s.stat(KEY)):
+        with pytest.raises(AccessDeniedError) as caught:
+            kind.run(use)
+        assert wrong not in str(caught.value)
+        assert AZURE_KEY not in str(caught.value)
+
+
+def azure_error(status: int, code: str, headers: Mapping[str, str] | None = None) -> Reply:
+    """Return an answer as Azure Blob Storage gives it: the code is in a header as well."""
+    body = f'<?xml version="1.0" encoding="utf-8"?><Error><Code>{code}</Code><Message>scripted</Message></Error>'
+    told = {"Content-Type": "application/xml", "x-ms-error-code": code, **(headers or {})}
+    return Reply(status=status, body=body.encode(), headers=told)
 
 
 def gcs_error(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Reply:
@@ -140,6 +173,18 @@ ANSWERS: list[tuple[str, Reply, type[StoreError]]] = [
     ("gcs", gcs_error(401, "authError"), CredentialsError),
     ("gcs", gcs_error(403, "forbidden"), AccessDeniedError),
     ("gcs", gcs_error(413, "uploadTooLarge"), FileRefusedError),
+    ("azure", azure_error(503, "ServerBusy"), ThrottledError),
+    ("azure", azure_error(500, "InternalError"), TryAgainError),
+    ("azure", azure_error(500, "OperationTimedOut"), TryAgainError),
+    ("azure", Reply(status=502, body=b"<html>bad gateway</html>"), TryAgainError),
+    ("azure", azure_error(400, "Md5Mismatch"), TryAgainError),
+    ("azure", azure_error(403, "AuthenticationFailed"), CredentialsError),
+    ("azure", azure_error(401, "InvalidAuthenticationInfo"), CredentialsError),
+    ("azure", azure_error(403, "AuthorizationPermissionMismatch"), AccessDeniedError),
+    ("azure", azure_error(413, "RequestBodyTooLarge"), FileRefusedError),
+    ("azure", azure_error(409, "BlobImmutableDueToPolicy"), FileRefusedError),
+    ("azure", azure_error(403, "AccountIsDisabled"), StoreRefusedError),
+    ("azure", azure_error(404, "ContainerNotFound"), StoreRefusedError),
 ]
 
 
@@ -148,7 +193,7 @@ ANSWERS: list[tuple[str, Reply, type[StoreError]]] = [
     [
         pytest.param(name, driver, reply, expected, id=f"{name}-{driver}-{reply.status}-{expected.__name__}-{number}")
         for number, (name, reply, expected) in enumerate(ANSWERS)
-        for driver in (["obstore", "fsspec"] if name == "s3" else ["fsspec"])
+        for driver in (["fsspec"] if name == "gcs" else ["obstore", "fsspec"])
     ],
 )
 def test_answers_are_sorted_by_what_to_do_next(
@@ -165,10 +210,14 @@ def test_answers_are_sorted_by_what_to_do_next(
 
 
 def test_the_pause_that_a_store_asks_for_arrives(behind: Behind) -> None:
-    """``Retry-After`` is carried by the error, in seconds: by obstore, which hides it, from the second answer on."""
+    """``Retry-After`` is carried by the error, in seconds; obstore hides it, so that on S3 s3fs is to hear it next."""
     asked = {"Retry-After": "7"}
-    reply = s3_error(503, "SlowDown", retry_after_s=7) if behind.is_s3 else gcs_error(503, "", asked)
-    behind.proxy.script(Fault(action=Answer(reply), times=2))
+    replies = {
+        "s3": s3_error(503, "SlowDown", retry_after_s=7),
+        "gcs": gcs_error(503, "", asked),
+        "azure": azure_error(503, "ServerBusy", asked),
+    }
+    behind.proxy.script(Fault(action=Answer(replies[behind.store]), times=2))
 
     async def use(store: Store) -> list[float | None]:
         pauses = []
@@ -179,7 +228,8 @@ def test_the_pause_that_a_store_asks_for_arrives(behind: Behind) -> None:
         await put(store, KEY, CONTENT)
         return pauses
 
-    assert behind.kind.run(use) == [None if behind.driver == "obstore" else 7, 7]
+    expected = {("s3", "obstore"): [None, 7], ("azure", "obstore"): [None, None]}
+    assert behind.kind.run(use) == expected.get((behind.store, behind.driver), [7, 7])
     assert behind.place.objects() == {KEY: CONTENT}
 
 
@@ -187,11 +237,9 @@ def test_the_pause_that_a_store_asks_for_arrives(behind: Behind) -> None:
 def test_a_broken_connection_is_tried_again(behind: Behind, action: Reset | LoseReply) -> None:
     """Reset before, within or after an upload: the attempt fails as passing, and the next puts it right."""
     proxy = behind.proxy
-    # Below botocore, aiohttp sends a PUT once more by itself when a connection breaks.
-    times = 2 if behind.is_s3 and behind.driver == "fsspec" else 1
 
     async def use(store: Store) -> None:
-        proxy.script(Fault(action=action, times=times))
+        proxy.script(Fault(action=action, times=behind.tries))
         with pytest.raises(TryAgainError):
             await put(store, KEY, CONTENT)
         await put(store, KEY, CONTENT)
@@ -222,7 +270,7 @@ def test_an_answer_that_ends_early_is_not_taken_for_the_object(behind: Behind) -
 
     async def use(store: Store) -> None:
         await put(store, KEY, CONTENT)
-        cut = Fault(action=TruncateReply(after_bytes=60_000), match=requests_to("GET"))
+        cut = Fault(action=TruncateReply(after_bytes=60_000), match=requests_to("GET"), times=behind.reads)
         proxy.script(cut)
         with pytest.raises(TryAgainError):
             await get(store, KEY)

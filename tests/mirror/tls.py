@@ -83,7 +83,7 @@ class Relay:
         self._context = context
         self._scheme = "https" if context is not None else upstream.scheme
         self._port = 0
-        self._flip_in: int | None = None  # bytes of requests to pass on before the one with the flipped bit
+        self._flip: Flip | None = None
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -97,11 +97,11 @@ class Relay:
     @property
     def has_flipped(self) -> bool:
         """Whether what ``flip`` asked for has happened."""
-        return self._flip_in is None
+        return self._flip is None
 
-    def flip(self, *, behind_bytes: int) -> None:
-        """Flip one bit of the requests, behind so many bytes from now on."""
-        self._flip_in = behind_bytes
+    def flip(self, *, behind_bytes: int, times: int = 1) -> None:
+        """Flip one bit of the requests of so many connections, behind so many bytes that pass from now on."""
+        self._flip = Flip(behind_bytes, times)
 
     def __enter__(self) -> Self:
         """Listen."""
@@ -120,10 +120,15 @@ class Relay:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         connections: set[asyncio.Task[None]] = set()
 
+        def ended(task: asyncio.Task[None]) -> None:
+            connections.discard(task)
+            if not task.cancelled():
+                task.exception()  # both sides were told
+
         def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.create_task(self._serve(reader, writer))
             connections.add(task)
-            task.add_done_callback(connections.discard)
+            task.add_done_callback(ended)
 
         server = await asyncio.start_server(serve, LOOPBACK, 0, ssl=self._context)
         self._port = server.sockets[0].getsockname()[1]
@@ -152,20 +157,34 @@ class Relay:
                     await asyncio.gather(*ways, return_exceptions=True)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_request: bool) -> None:
+        flip: Flip | None = None
+        left = 0
         while data := await reader.read(CHUNK_BYTES):
-            if is_request and self._flip_in is not None:
-                data = self._flipped(data, self._flip_in)
+            if is_request and self._flip is not None:
+                if self._flip is not flip:
+                    flip, left = self._flip, self._flip.behind_bytes
+                if 0 <= left < len(data):
+                    data = flipped(data, left)
+                    flip.times -= 1
+                    self._flip = flip if flip.times else None
+                left -= len(data)  # negative once it has happened
             writer.write(data)
             await writer.drain()
 
-    def _flipped(self, data: bytes, at: int) -> bytes:
-        if at >= len(data):
-            self._flip_in = at - len(data)
-            return data
-        self._flip_in = None
-        changed = bytearray(data)
-        changed[at] ^= 1
-        return bytes(changed)
+
+@dataclass
+class Flip:
+    """A bit to flip in each of some connections."""
+
+    behind_bytes: int
+    times: int
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    """Return other bytes: one bit differs."""
+    changed = bytearray(data)
+    changed[at] ^= 1
+    return bytes(changed)
 
 
 @contextlib.asynccontextmanager
