@@ -321,7 +321,7 @@ def prune(
 
     location = parse_location(url)
     directories = check_directories(named(dirs, url), location, must_exist=True)
-    kinds = tuple(kind for text in discard for kind in text.split(","))
+    kinds = tuple(kind.strip() for text in discard for kind in text.split(","))
     source = click.get_current_context().get_parameter_source("yes")  # a file or variable is meant for other commands
     with Stopping() as stopping:
         with make_progress("checked", quiet=output.quiet) as progress:

@@ -16,7 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
+
 import mirror
+from mirror.cli import commands
+from mirror.terminal.commands import run
 
 WAIT_S = 60.0
 
@@ -144,3 +148,19 @@ class Running:
     def _read_out(self) -> None:
         assert self._process.stdout is not None
         self._out = self._process.stdout.read()
+
+
+class Line:
+    """Runs the mirror's commands in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """Take what they say from here."""
+        self._capsys = capsys
+
+    def __call__(self, *args: str | Path) -> Ran:
+        """Run one to its end; it may be refused, but has no traceback."""
+        self._capsys.readouterr()
+        code = run(commands, [str(arg) for arg in args])
+        said = self._capsys.readouterr()
+        assert "Traceback" not in said.err
+        return Ran(code, said.out, said.err)

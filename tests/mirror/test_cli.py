@@ -10,27 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mirror.cli import commands
 from mirror.names import document_name
 from mirror.samples import write_corpus, write_litter
-from mirror.terminal.commands import run
 from mirror.terminal.output import COUNTS
-from tests.mirror.command_line import Ran
+from tests.mirror.command_line import Line, Ran
 from tests.mirror.local_records import write_files
-
-
-class Line:
-    """Runs commands in this process."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *args: str | Path) -> Ran:
-        self._capsys.readouterr()
-        code = run(commands, [str(arg) for arg in args])
-        said = self._capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Ran(code, said.out, said.err)
 
 
 @pytest.fixture

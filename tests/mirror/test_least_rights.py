@@ -1,4 +1,4 @@
-"""The rights that the README gives to a writer, a reader and whoever repairs: enough for the work, and no more."""
+"""The rights that the README gives to a writer, a reader (who may prune, too) and whoever repairs: enough for the work, and no more."""
 
 from __future__ import annotations
 
@@ -139,6 +139,25 @@ def test_a_reader_checks_and_pulls_and_can_write_nothing(
     assert is_denied(client.list_objects_v2, Bucket=BUCKET)
     assert is_denied(client.list_objects_v2, Bucket=BUCKET, Prefix="run-8/")
     assert is_denied(client.get_object, Bucket=BUCKET, Key="run-8/tr_a.json.zst")
+    assert roles.place.objects() == before
+
+
+@pytest.mark.parametrize("driver", ["obstore", "fsspec"])
+def test_who_prunes_needs_to_read_only(
+    roles: Roles, driver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a reader's rights ``prune`` deletes what is in the mirror from the disk, and keeps what is missing there."""
+    records = tmp_path / "records"
+    filled(roles, records, monkeypatch)
+    lost = min(record_files(records))
+    roles.server.client().delete_object(Bucket=BUCKET, Key=f"{roles.place.prefix}/{lost}")
+    before = roles.place.objects()
+    place = roles.as_role("reader", driver)
+    prune = ("prune", "--older-than", "0", "--yes", records, place.url)
+    assert command(monkeypatch, place, *prune) == 4
+    assert {name.partition(".")[0] for name in record_files(records)} == {lost.partition(".")[0]}
+    assert command(monkeypatch, roles.as_role("writer", driver), *prune) == 5
+    assert len(record_files(records)) == 3
     assert roles.place.objects() == before
 
 
