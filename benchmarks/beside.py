@@ -1,9 +1,10 @@
 """What the mirror costs a capture server beside it: embedded, as ``record-mirror watch`` in its own process, or absent.
 
 ``python -m benchmarks.beside`` from the repository's root. An aiohttp server writes a record of some 20 KB for each
-request; the store is an S3 server behind a proxy that adds latency. The three take turns. Printed are medians: how long
-requests take at a fixed rate, how many a second the server answers at most, and by how much its event loop is late,
-each also as a multiple of the server alone. Then how long ``submit`` keeps its caller at 5,000 calls a second.
+request; the store is an S3 server behind a proxy that adds latency, which steps back for all others (it would be on
+another machine). The three take turns. Printed are medians: how long requests take at a fixed rate, how many a second
+the server answers at most, and by how much its event loop is late, each also as a multiple of the server alone. Then how
+long ``submit`` keeps its caller at 5,000 calls a second.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def run_once(company: Company, load: Load) -> Beside:
     """Put load on a server in this company."""
     with ExitStack() as stack:
         records = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-beside-")))
-        store = stack.enter_context(standing("rclone", LATENCY_S))
+        store = stack.enter_context(standing("rclone", LATENCY_S, nice=19))
         url = f"{store.bucket_url}/run"
         if company == "watch":
             stack.enter_context(_watching(records, url, store))
@@ -96,7 +97,7 @@ def _watching(records: Path, url: str, store: Endpoint) -> Iterator[None]:
 
 def run_submitting(records: Path) -> Submitting:
     """Hand over the records of a directory at a fixed rate."""
-    with standing("rclone", LATENCY_S) as store:
+    with standing("rclone", LATENCY_S, nice=19) as store:
         task = Task(
             record_dir=str(records),
             url=f"{store.bucket_url}/run",

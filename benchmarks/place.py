@@ -28,13 +28,16 @@ BUCKET = "bench"
 
 
 @contextmanager
-def standing(name: PlaceName, latency_s: float) -> Iterator[Endpoint]:
+def standing(name: PlaceName, latency_s: float, *, nice: int = 0) -> Iterator[Endpoint]:
     """Have a server with one empty bucket, whose answers take ``latency_s`` seconds longer.
+
+    ``nice``: by how much it steps back for others that want the CPU, as a machine elsewhere would not need it at all.
 
     Raises:
         ServerError: it did not come up; why is on standard error.
     """
-    command = [sys.executable, "-m", "benchmarks.place", name, "--latency-ms", str(latency_s * 1000)]
+    command = ["nice", "-n", str(nice), sys.executable, "-m", "benchmarks.place", name]
+    command += ["--latency-ms", str(latency_s * 1000)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own interpreter and module
         line = process.stdout.readline() if process.stdout is not None else ""
         if not line:

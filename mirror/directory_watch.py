@@ -25,8 +25,9 @@ TICK_S = 2.0
 PAUSE = 20  # times as long as the last look took, before the next
 CALM = 10  # times less often is a directory looked at that did not change
 SETTLED_S = 2.0  # a directory that changed so recently may change again within its time stamp's grain
-EVENT_STEP_MS = 200
-EVENT_BATCH_MS = 1_000
+EVENT_STEP_MS = 50  # a wake-up each, also where nothing happens
+EVENT_BATCH_MS = 100  # what came in a second, copied at once, would hold up whoever shares the CPU
+EVENT_QUIET_MS = 1_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -208,7 +209,7 @@ class DirectoryWatch:
                 debounce=EVENT_BATCH_MS,
                 step=EVENT_STEP_MS,
                 stop_event=self._gone,
-                rust_timeout=EVENT_BATCH_MS,
+                rust_timeout=EVENT_QUIET_MS,
                 yield_on_timeout=True,
                 raise_interrupt=False,
                 recursive=False,
