@@ -1,4 +1,4 @@
-"""The rights that the README gives to a writer, a reader (who may prune, too) and whoever repairs: enough for the work, and no more."""
+"""The rights that the README gives to a writer, a reader and whoever repairs: enough for the work, and no more."""
 
 from __future__ import annotations
 
