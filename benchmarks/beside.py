@@ -3,8 +3,8 @@
 ``python -m benchmarks.beside`` from the repository's root. An aiohttp server writes a record of some 20 KB for each
 request; the store is an S3 server behind a proxy that adds latency, which steps back for all others (it would be on
 another machine). The three take turns. Printed are medians: how long requests take at a fixed rate, how many a second
-the server answers at most, and by how much its event loop is late, each also as a multiple of the server alone. Then how
-long ``submit`` keeps its caller at 5,000 calls a second.
+the server answers at most, and by how much its event loop is late, each also as a multiple of the server alone. Then
+how long ``submit`` keeps its caller at 5,000 calls a second.
 """
 
 from __future__ import annotations
