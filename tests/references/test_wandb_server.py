@@ -102,9 +102,12 @@ def test_versions_are_listed_in_pages_of_fifty(
     assert len(wandb_server.requests("ProjectArtifacts")) == 2
 
 
-def test_metrics_and_requests_are_recorded(wandb_server: WandbServer, wandb_run: wandb.Run) -> None:
-    """Every request is recorded by its operation, and a test can wait for one."""
-    wandb_run.log({"reward": 1.0})
+def test_metrics_and_requests_are_recorded(wandb_server: WandbServer, own_run: wandb.Run) -> None:
+    """Every request is recorded by its operation, and a test can wait for one.
+
+    The shared run will not do: after a fault that another test made, the client sends no more of its metrics.
+    """
+    own_run.log({"reward": 1.0})
 
     assert wandb_server.wait_for("FileStream", timeout_s=30)
 
