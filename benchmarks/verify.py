@@ -24,6 +24,7 @@ import obstore
 from obstore.store import S3Store
 
 from benchmarks.corpus import make_corpus
+from benchmarks.place import standing
 from mirror import RecordMirror, VerifyLevel, verify
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
@@ -33,7 +34,7 @@ from mirror.receipts.manifest import Manifest
 from mirror.receipts.segments import SegmentReader
 from mirror.store import ObjectInfo
 from mirror.testing.process import find_program
-from mirror.testing.serve import Endpoint, serving
+from mirror.testing.serve import Endpoint
 
 AT_ONCE = 64
 RCLONE = ("--checkers", str(AT_ONCE), "--transfers", str(AT_ONCE), "--one-way", "--exclude", "/.mirror/**")
@@ -167,10 +168,10 @@ def _cpu_s() -> float:
 
 @contextmanager
 def mirrored(records: int, latency_ms: float) -> Iterator[tuple[Path, Endpoint]]:
-    """Mirror a corpus of tiny records to a server that is fast while it is filled."""
+    """Mirror a corpus of tiny records to a server whose answers take so much longer."""
     with tempfile.TemporaryDirectory(prefix="benchmark-verify-") as root:
         corpus = make_corpus(root, "tiny", records)
-        with serving("seaweed", bucket="bench", latency_s=latency_ms / 1000) as endpoint:
+        with standing("seaweed", latency_ms / 1000) as endpoint:
             options = endpoint.storage_options
             with RecordMirror(f"{endpoint.bucket_url}/run", storage_options=options, workers=128) as mirror:
                 mirror.scan(corpus)

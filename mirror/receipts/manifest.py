@@ -32,6 +32,7 @@ class Manifest:
             "CREATE TABLE record (id TEXT PRIMARY KEY, at REAL, line BLOB) WITHOUT ROWID",
             "CREATE TABLE file (name TEXT PRIMARY KEY, id TEXT, size INTEGER, xxh3_128 TEXT, etag TEXT, "
             "version_id TEXT) WITHOUT ROWID",
+            "BEGIN",  # never committed: it goes with the process, and each insert is the cheaper
         )
 
     async def read(self, receipts: AsyncIterator[Receipt]) -> set[str]:
@@ -98,7 +99,6 @@ class Manifest:
         query = f"SELECT id, at FROM record WHERE id IN ({marks})"  # noqa: S608 - question marks only
         known: dict[str, float] = dict(self._index.execute(query, list(best)))
         newer = [receipt for receipt in best.values() if receipt.at >= known.get(receipt.id, float("-inf"))]
-        self._index.execute("BEGIN")
         self._index.execute_many(
             "DELETE FROM file WHERE name = ?", self._names_of([r.id for r in newer if r.id in known])
         )
@@ -109,7 +109,6 @@ class Manifest:
             "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?)",
             [(f.name, r.id, f.size, f.xxh3_128, f.etag, f.version_id) for r in newer for f in r.files],
         )
-        self._index.execute("COMMIT")
 
     def _names_of(self, ids: list[str]) -> list[tuple[str]]:
         if not ids:
