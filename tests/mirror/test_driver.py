@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -20,7 +21,8 @@ from mirror.store import Store
 from mirror.stores.driver import choose_driver
 from mirror.stores.obstore_client import region_of
 from mirror.testing import Answer, Fault, FaultProxy, Reply
-from tests.mirror.places import S3Place, mirrored_files, record_files
+from mirror.testing.servers import azure_connection_string
+from tests.mirror.places import AzurePlace, Place, S3Place, mirrored_files, record_files
 from tests.mirror.store_kinds import keys_of, kind_of, put
 
 
@@ -46,10 +48,28 @@ def test_s3_is_driven_by_obstore_unless_something_speaks_against_it() -> None:
     assert choice("s3://bucket/run", driver="fsspec") == ("fsspec", "it was chosen")
 
 
+@pytest.mark.parametrize("url", ["az://box/run", "abfs://box/run", "abfss://box@acc.dfs.core.windows.net/run"])
+def test_azure_is_driven_by_obstore_over_tls(url: str) -> None:
+    """And by adlfs where something speaks against it: an option, somebody's choice, or plain http."""
+    account = {"account_name": "acc", "account_key": "a2V5"}
+    assert choice(url, storage_options=account) == ("obstore", "it can do all that the options ask for")
+    name, reason = choice(url, storage_options=account | {"location_mode": "secondary"})
+    assert name == "fsspec"
+    assert "location_mode" in reason
+    assert choice(url, storage_options=account, driver="fsspec") == ("fsspec", "it was chosen")
+    plain = {"connection_string": azure_connection_string("http://127.0.0.1:10000")}
+    name, reason = choice(url, storage_options=plain)
+    assert name == "fsspec"
+    assert "plain http" in reason
+    with pytest.raises(ConfigError, match="plain http"):
+        RecordMirror(url, driver="obstore", storage_options=plain)
+
+
 def test_other_places_have_their_own() -> None:
     """A directory is written by the mirror itself, everything else by fsspec."""
     assert choice("/data/mirror")[0] == "files"
     assert choice("gs://bucket/run")[0] == "fsspec"
+    assert choice("adl://store/run")[0] == "fsspec"
 
 
 def test_obstore_that_was_asked_for_and_cannot_be_is_a_wrong_setting() -> None:
@@ -70,8 +90,12 @@ def test_the_stats_say_which_and_why() -> None:
 
 
 @pytest.mark.integration
-def test_a_child_of_a_process_that_used_obstore_goes_on_with_fsspec(s3_place: S3Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place_name", ["s3_place", "azure_place"])
+def test_a_child_of_a_process_that_used_obstore_goes_on_with_fsspec(
+    place_name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     """Obstore's threads do not come along in a fork; the child's mirror copies all the same, and says why."""
+    place: Place = request.getfixturevalue(place_name)
     parents, childs = tmp_path / "parent", tmp_path / "child"
     write_corpus(parents, profile="tiny", count=3, seed=1)
     write_corpus(childs, profile="tiny", count=3, seed=2)
@@ -92,7 +116,7 @@ def test_a_child_of_a_process_that_used_obstore_goes_on_with_fsspec(s3_place: S3
     os.waitpid(child, 0)
     assert mirror.close(5)
     """
-    arguments = json.dumps([s3_place.url, s3_place.options(), str(parents), str(childs)])
+    arguments = json.dumps([place.url, place.options(), str(parents), str(childs)])
     ended = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-c", dedent(script), arguments], capture_output=True, text=True, timeout=120, check=False
     )
@@ -100,7 +124,7 @@ def test_a_child_of_a_process_that_used_obstore_goes_on_with_fsspec(s3_place: S3
     done, driver, reason = json.loads(ended.stdout)
     assert (done, driver) == (True, "fsspec")
     assert "forked" in reason
-    assert mirrored_files(s3_place) == record_files(parents) | record_files(childs)
+    assert mirrored_files(place) == record_files(parents) | record_files(childs)
 
 
 @pytest.mark.integration
@@ -117,6 +141,85 @@ def test_a_key_that_obstore_cannot_name_is_listed_all_the_same(s3_place: S3Place
         assert await keys_of(store) == ["tr_1.json.zst"]
 
     kind_of(s3_place, via=s3_proxy.url, driver="obstore").run(use)
+
+
+def azure_page(*blobs: str) -> Reply:
+    """Return a page of a listing as Azure gives it."""
+    listed = f'<EnumerationResults ServiceEndpoint="http://here/"><Blobs>{"".join(blobs)}</Blobs><NextMarker/>'
+    body = f'<?xml version="1.0" encoding="utf-8"?>{listed}</EnumerationResults>'
+    return Reply(status=200, body=body.encode(), headers={"Content-Type": "application/xml"})
+
+
+def azure_blob(name: str, properties: str = "", metadata: str = "") -> str:
+    told = "<Last-Modified>Sun, 29 Nov 2026 23:05:19 GMT</Last-Modified><Etag>0x1</Etag><BlobType>BlockBlob</BlobType>"
+    content = "<Content-Length>2</Content-Length><Content-Type>application/octet-stream</Content-Type>"
+    return (
+        f"<Blob><Name>{name}</Name><Properties>{told}{content}{properties}</Properties>"
+        f"<Metadata>{metadata}</Metadata></Blob>"
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("driver", ["obstore", "fsspec"])
+def test_a_blob_that_obstore_cannot_name_is_listed_all_the_same(
+    driver: str, azure_place: AzurePlace, azure_proxy: FaultProxy
+) -> None:
+    """Another client's, with an empty part in its name: the rest of the mirror is listed with it."""
+    names = ["a.json.zst", "strange//name", "tr_1.json.zst"]
+    page = azure_page(*(azure_blob(f"{azure_place.prefix}/{name}") for name in names))
+
+    async def use(store: Store) -> None:
+        for after in ["", "a.json.zst"]:
+            azure_proxy.clear()
+            azure_proxy.script(Fault(action=Answer(page), times=2))
+            assert await keys_of(store, after=after) == [name for name in names if name > after]
+
+    kind_of(azure_place, via=azure_proxy.url, driver=driver).run(use)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("driver", ["obstore", "fsspec"])
+def test_the_folders_of_a_hierarchical_account_are_no_objects(
+    driver: str, azure_place: AzurePlace, azure_proxy: FaultProxy
+) -> None:
+    """Such an account lists each directory as an object of its own, marked as a folder."""
+    folder = azure_blob(
+        f"{azure_place.prefix}/_receipts",
+        "<ResourceType>directory</ResourceType>",
+        "<hdi_isfolder>true</hdi_isfolder>",
+    )
+    file = azure_blob(
+        f"{azure_place.prefix}/_receipts/a", "<ResourceType>file</ResourceType>", "<owner>somebody</owner>"
+    )
+    azure_proxy.script(Fault(action=Answer(azure_page(folder, file))))
+    kind = kind_of(azure_place, via=azure_proxy.url, driver=driver)
+    assert kind.run(keys_of) == ["_receipts/a"]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("driver", ["obstore", "fsspec"])
+def test_an_interpreter_ends_well_with_a_mirror_on_azure_left_open(
+    driver: str, azure_place: AzurePlace, tmp_path: Path
+) -> None:
+    """The exit waits for no event loop that is no more; what was mirrored is."""
+    write_corpus(tmp_path, profile="tiny", count=3, seed=1)
+    script = """
+    import json, sys
+    from mirror import RecordMirror
+    url, options, driver, records = json.loads(sys.argv[1])
+    mirror = RecordMirror(url, driver=driver, storage_options=options)
+    mirror.scan(records)
+    assert mirror.flush(60)
+    assert mirror.stats()["driver"] == driver, mirror.stats()
+    """
+    place = replace(azure_place, driver=driver)
+    arguments = json.dumps([place.url, place.options(), driver, str(tmp_path)])
+    ended = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", dedent(script), arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert mirrored_files(place) == record_files(tmp_path)
 
 
 @pytest.mark.integration
