@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mirror.terminal.exits import Exit
 from tests.campaign import laws
 from tests.campaign.capture import CaptureJob
 from tests.campaign.notes import Notes
@@ -28,6 +29,7 @@ SIGNALS = {
     Ending.KILL: signal.SIGKILL,
 }
 HEALTHY: dict[str, Any] = {"timeout_s": 20.0, "attempts": 5}
+PRUNE_OPTIONS = ("workers", "attempts", "timeout_s", "backoff_s", "max_bytes_in_flight", "driver")
 WATCH_FLAGS = {
     "workers": "--workers",
     "attempts": "--attempts",
@@ -51,6 +53,7 @@ class Actor:
     notes: Notes
     lives: int = 0
     noted: int = 0  # bytes of its notes before its present life
+    code: int | None = None  # of its last, healthy life
 
 
 @dataclass(slots=True)
@@ -98,8 +101,9 @@ class Actors:
             if actor.plan.role == "watch":
                 self._watches(actor)
                 process.signal(signal.SIGTERM)
-            code = self._wait(actor, process, HEALTHY_S)
-            if code != 0:
+            code = actor.code = self._wait(actor, process, HEALTHY_S)
+            # What an older write replaced, or was sent twice, is no pruner's fault: it keeps it.
+            if code != 0 and not (actor.plan.role == "pruner" and code == Exit.DIFFERENCES):
                 self.stage.breach("a healthy process ends well", f"{actor.name} ended with {code}")
 
     def link(self, trainer: Actor) -> None:
@@ -157,7 +161,14 @@ class Actors:
         if plan.role == "trainer":
             return self._run_trainer("run", actor, life)
         if plan.role == "watch":
-            return self._run("capture:watch", actor, _watch_arguments(directory, self.stage.place.url, options))
+            return self._run("capture:command", actor, _watch_arguments(directory, self.stage.place.url, options))
+        if plan.role == "pruner":
+            if life is None:
+                plan = replace(plan, older_than_s=0.0)
+            arguments = _prune_arguments(
+                directory, self.stage.place.url, plan, {**options, **({} if life else HEALTHY)}
+            )
+            return self._run("capture:command", actor, arguments)
         job = CaptureJob(
             url=self.stage.place.url if plan.role == "server" else None,
             options=options,
@@ -201,8 +212,17 @@ class Actors:
             process.signal(signal.SIGKILL)
             code = process.wait(END_S)
         self.kills += code == -signal.SIGKILL
-        self.hard_ends += code != 0
+        self.hard_ends += code != 0 and actor.plan.role != "pruner"  # which writes to no mirror
         return code
+
+
+def _prune_arguments(directory: str, url: str, plan: ActorPlan, options: dict[str, Any]) -> list[str]:
+    arguments = ["prune", directory, url, "--yes", "--older-than", str(plan.older_than_s)]
+    for name in PRUNE_OPTIONS:
+        arguments += [WATCH_FLAGS[name], str(options[name])]
+    for kind in options["exclude"] if plan.discards else ():
+        arguments += ["--discard", kind]
+    return arguments
 
 
 def _watch_arguments(directory: str, url: str, options: dict[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.campaign.poller import Poller
 from tests.campaign.scenario import Scenario
 from tests.campaign.stage import Stage
 from tests.campaign.weather import Spells, blow, trouble_wandb
+from tests.mirror.places import DirectoryPlace
 
 HEALED_S = 0.5  # that processes go on after the weather has ended, where it ends before they do
 
@@ -43,18 +45,18 @@ def run(scenario: Scenario, ground: Ground) -> Report:
     stage = Stage(scenario, ground)
     try:
         actors = Actors(stage)
-        poller = Poller(
-            stage.place, _sidecars(scenario), lambda what: stage.breach("a document has its sidecars", what)
-        )
-        poller.start()
+        pollers = list(_pollers(stage))
+        for each in pollers:
+            each.start()
         try:
             requests = _faulty_phase(stage, actors)
             covered = [laws.Covered(directory) for directory in stage.record_dirs]
             healthy = blow(stage.proxy, ())
             _healthy_phase(actors)
         finally:
-            poller.end()
-        records = judge(stage, actors, (one for each in covered for one in each.sent_again(healthy.names_put)))
+            for each in pollers:
+                each.end()
+        records = judge(stage, actors, (one for files in covered for one in files.sent_again(healthy.names_put)))
     finally:
         stage.release()
     return Report(
@@ -64,7 +66,7 @@ def run(scenario: Scenario, ground: Ground) -> Report:
         processes=len(actors.processes),
         kills=actors.kills,
         requests=requests,
-        looks=poller.looks,
+        looks=sum(each.looks for each in pollers),
         records=records,
         overtaken=len(stage.overtaken),
         elapsed_s=time.monotonic() - began,
@@ -103,7 +105,7 @@ def _faulty_phase(stage: Stage, actors: Actors) -> int:
 
 
 def _healthy_phase(actors: Actors) -> None:
-    """First who writes, then who watches that, then who indexes it."""
+    """First who writes, then who watches that, then who indexes it; at last who frees the disks."""
     actors.to_their_end(actors.of("writer"))
     actors.to_their_end(actors.of("server"))
     actors.to_their_end(actors.of("watch"))
@@ -111,9 +113,25 @@ def _healthy_phase(actors: Actors) -> None:
         actors.to_their_end([trainer])
         if actors.stage.wandb_run is not None:
             actors.link(trainer)
+    actors.to_their_end(actors.of("pruner"))
 
 
-def _sidecars(scenario: Scenario) -> dict[str, set[str]]:
+def _pollers(stage: Stage) -> Iterator[Poller]:
+    """Yield who looks at the mirror and, where somebody prunes, who looks at the disks."""
+    scenario = stage.scenario
+    exclude = scenario.options["exclude"]
+    yield Poller(
+        stage.place, _sidecars(scenario, exclude), lambda what: stage.breach("a document has its sidecars", what)
+    )
+    for directory in {stage.record_dir(actor.directory) for actor in scenario.actors if actor.role == "pruner"}:
+        yield Poller(
+            DirectoryPlace(directory),
+            _sidecars(scenario, ()),
+            lambda what: stage.breach("a document on disk has its sidecars", what),
+        )
+
+
+def _sidecars(scenario: Scenario, exclude: Collection[str]) -> dict[str, set[str]]:
     plans = [plan for actor in scenario.actors for plan in actor.records]
     kinds = {
         plan.id: ["tokens", "experts"]
@@ -121,4 +139,4 @@ def _sidecars(scenario: Scenario) -> dict[str, set[str]]:
         else [kind for kind, _ in PROFILES[plan.profile].sidecar_bytes]
         for plan in plans
     }
-    return laws.wanted_sidecars(kinds, scenario.options["exclude"])
+    return laws.wanted_sidecars(kinds, exclude)

@@ -6,6 +6,7 @@ has, that a close leaves neither threads nor descriptors, that a forked child ne
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -52,10 +53,25 @@ def run(order: dict[str, Any]) -> int:
     return _Server(msgspec.convert(order, CaptureJob)).live()
 
 
-def watch(arguments: list[str]) -> None:
-    """Be the command that mirrors beside a server."""
+def command(arguments: list[str]) -> None:
+    """Be a command beside a server, one that mirrors or prunes."""
     sys.argv = ["record-mirror", *arguments]
     record_mirror()
+
+
+def write_generation(directory: Path, record_id: str, profile: Profile, status: Status, generation: int) -> list[str]:
+    """Write a record: the same bytes whenever these are the same; return the names, the document last.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    rng = random.Random(f"{record_id}/{generation}")  # noqa: S311 - sample data
+    names = []
+    if profile == "large":
+        replace_file(directory / sidecar_name(record_id, "experts"), rng.randbytes(WHOLE_BYTES + 1))
+        names.append(sidecar_name(record_id, "experts"))
+        profile = "tiny"
+    return [*names, *write_record(directory, record_id, profile=profile, rng=rng, status=status)]
 
 
 class _Server:
@@ -103,23 +119,21 @@ class _Server:
                 self._fork(number)
 
     def _write(self, record_id: str, profile: Profile, status: Status, generation: int) -> bool:
-        rng = random.Random(f"{record_id}/{generation}")  # noqa: S311 - sample data
         try:
-            names = []
-            if profile == "large":
-                replace_file(self._directory / sidecar_name(record_id, "experts"), rng.randbytes(WHOLE_BYTES + 1))
-                names.append(sidecar_name(record_id, "experts"))
-                profile = "tiny"
-            names += write_record(self._directory, record_id, profile=profile, rng=rng, status=status)
+            names = write_generation(self._directory, record_id, profile, status, generation)
         except OSError:
             return False
-        hashes = {name: xxhash.xxh3_128_hexdigest((self._directory / name).read_bytes()) for name in names}
-        self._notes.add("wrote", id=record_id, generation=generation, files=hashes)
+        hashes = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # it was mirrored and pruned meanwhile
+                hashes[name] = xxhash.xxh3_128_hexdigest((self._directory / name).read_bytes())
+        self._notes.add("wrote", id=record_id, generation=generation, profile=profile, status=status, files=hashes)
         if self._mirror is not None:
             self._mirror.submit(self._directory, record_id)
             location = self._mirror.locate(self._directory, record_id)
             excluded = {sidecar_name(record_id, kind) for kind in self._mirror.config.exclude}
-            if set(location["files"]) != set(names) - excluded or location["files"][-1] != names[-1]:
+            is_there = (self._directory / names[-1]).exists()
+            if is_there and (set(location["files"]) != set(names) - excluded or location["files"][-1] != names[-1]):
                 self._notes.violation("a record is located with its files", f"{location['files']} for {names}")
             self._notes.add("answered", id=record_id, status=status, record=location)
         return True

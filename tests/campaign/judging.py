@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,9 @@ from mirror.names import parse_name
 from references.spool import Spool
 from tests.campaign import laws, step_laws
 from tests.campaign.actors import Actor, Actors
+from tests.campaign.capture import write_generation
 from tests.campaign.stage import Stage
+from tests.mirror.places import record_files
 
 VERIFIED_EVERY = 5  # seeds
 LEAVE_S = 30.0  # for what ends by itself once its parent is gone
@@ -26,7 +29,9 @@ def judge(stage: Stage, actors: Actors, sent_needlessly: Iterator[str]) -> int:
     """Note every breach on the stage; return how many records the run made."""
     exclude = stage.scenario.options["exclude"]
     objects = stage.place.objects()
-    wanted = laws.wanted_files(stage.record_dirs, exclude)
+    on_disk = laws.wanted_files(stage.record_dirs, ())
+    written = _written(stage, actors)
+    wanted = laws.without({**written, **on_disk}, exclude)
     stage.overtaken = _overtaken(stage, actors, objects, wanted)
     objects |= {name: wanted[name] for name in stage.overtaken}
     logs = sorted(stage.directory.glob("*.log"))
@@ -34,6 +39,7 @@ def judge(stage: Stage, actors: Actors, sent_needlessly: Iterator[str]) -> int:
         ("every finished record arrives", laws.everything_arrived(wanted, objects)),
         ("receipts are true", laws.receipts_are_true(stage.place, objects, wanted, exclude, stage.overtaken)),
         ("receipts are true", laws.receipts_beside_are_true(stage.record_dirs, objects)),
+        *_of_pruning(stage, actors, written, on_disk),
         ("nothing is sent without need", sent_needlessly),
         ("verify raises no false alarm", _alarms(stage, objects, wanted)),
         *((law, breaches) for actor in actors.of("trainer") for law, breaches in _of_steps(stage, actor, objects)),
@@ -48,6 +54,32 @@ def judge(stage: Stage, actors: Actors, sent_needlessly: Iterator[str]) -> int:
         for fact in actor.notes.read("violation"):
             stage.breach(fact["law"], f"{actor.name}: {fact['detail']}")
     return sum((parsed := parse_name(name)) is not None and parsed.kind is None for name in wanted)
+
+
+def _written(stage: Stage, actors: Actors) -> dict[str, bytes]:
+    """Return the files of the records of those disks that somebody prunes, as they were written last."""
+    pruned = {actor.plan.directory for actor in actors.of("pruner")}
+    scratch = stage.directory / "rewritten"
+    last = {
+        fact["id"]: fact for actor in actors.all if actor.plan.directory in pruned for fact in actor.notes.read("wrote")
+    }
+    for fact in last.values():
+        write_generation(scratch, fact["id"], fact["profile"], fact["status"], fact["generation"])
+    files = record_files(scratch) if last else {}
+    shutil.rmtree(scratch, ignore_errors=True)
+    return files
+
+
+def _of_pruning(
+    stage: Stage, actors: Actors, written: Mapping[str, bytes], on_disk: Mapping[str, bytes]
+) -> Iterator[tuple[str, Iterator[str]]]:
+    pruners = actors.of("pruner")
+    discards = any(pruner.plan.discards for pruner in pruners)
+    only_here = () if discards else stage.scenario.options["exclude"]
+    yield "what exists nowhere else stays", laws.nothing_unique_was_pruned(written, on_disk, only_here)
+    if pruners and all(pruner.code == 0 for pruner in pruners):
+        yield "what is safe is pruned in the end", laws.all_that_is_safe_was_pruned(written, on_disk, only_here)
+    yield "no litter", laws.nothing_hidden_is_left(stage.record_dirs, kills=actors.kills)
 
 
 def _overtaken(

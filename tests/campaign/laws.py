@@ -26,8 +26,43 @@ _BAD_LINES = re.compile(
 
 def wanted_files(directories: Collection[Path], exclude: Collection[str]) -> dict[str, bytes]:
     """Return what the mirror is to hold: every finished record on disk, without the kinds left out."""
-    files = {name: data for directory in directories for name, data in record_files(directory).items()}
-    return {name: data for name, data in files.items() if (parsed := parse_name(name)) and parsed.kind not in exclude}
+    return without({name: data for one in directories for name, data in record_files(one).items()}, exclude)
+
+
+def without(files: Mapping[str, bytes], kinds: Collection[str]) -> dict[str, bytes]:
+    """Return these files but for those of some kinds."""
+    return {name: data for name, data in files.items() if (parsed := parse_name(name)) and parsed.kind not in kinds}
+
+
+def nothing_unique_was_pruned(
+    written: Mapping[str, bytes], on_disk: Mapping[str, bytes], only_here: Collection[str]
+) -> Iterator[str]:
+    """Every record with a file of a kind that is only on disk is there, as it was written last."""
+    ids = _records_with(written, only_here)
+    for name, data in written.items():
+        if (parsed := parse_name(name)) and parsed.record_id in ids and on_disk.get(name) != data:
+            yield f"{name} is no longer on disk as it was written, and its record has a file that is nowhere else"
+
+
+def all_that_is_safe_was_pruned(
+    written: Mapping[str, bytes], on_disk: Mapping[str, bytes], only_here: Collection[str]
+) -> Iterator[str]:
+    """Nothing is left on disk but the records with a file of a kind that is only there."""
+    ids = _records_with(on_disk, only_here)
+    for name in written.keys() & on_disk.keys():
+        if (parsed := parse_name(name)) and parsed.record_id not in ids:
+            yield f"{name} is in the mirror, and still on disk"
+
+
+def nothing_hidden_is_left(directories: Collection[Path], *, kills: int) -> Iterator[str]:
+    """A prune leaves no file under its hidden name but where it was killed."""
+    hidden = [path for directory in directories for path in directory.glob(".pruned-*")]
+    if len(hidden) > kills:
+        yield f"{hidden} are left after {kills} kills"
+
+
+def _records_with(files: Mapping[str, bytes], kinds: Collection[str]) -> set[str]:
+    return {parsed.record_id for name in files if (parsed := parse_name(name)) and parsed.kind in kinds}
 
 
 def everything_arrived(wanted: Mapping[str, bytes], objects: Mapping[str, bytes]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A reader who looks at the mirror all the time: no document is ever there without its sidecars."""
+"""A reader who looks at a mirror or a disk all the time: no document is ever there without its sidecars."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Poller:
         # A listing is no snapshot: what it passed by may have come before what it came to. Later it must be there.
         again = self._listed()
         for document, missing in suspects.items():
-            if missing - again:
+            if document in again and missing - again:  # on a disk it may have been pruned
                 self._tell(f"{document} was visible without {sorted(missing - again)}")
 
     def _listed(self) -> set[str]:

@@ -11,9 +11,10 @@ from mirror.samples import ProfileName, Status
 
 StoreKind = Literal["s3", "s3_versioned", "s3_rotating", "gcs", "directory"]
 Profile = ProfileName | Literal["large"]  # large: one sidecar more, too large for one request
-Role = Literal["server", "writer", "watch", "trainer"]
+Role = Literal["server", "writer", "watch", "trainer", "pruner"]
 
 WANDB_EVERY = 12  # seeds; starting its client takes seconds
+PRUNED = 0.4  # of the seeds have somebody who frees the disks
 LARGE = 0.02  # of the servers write a record that goes in parts
 
 
@@ -59,6 +60,8 @@ class ActorPlan:
     records: tuple[RecordPlan, ...] = ()
     lives: tuple[Life, ...] = ()
     steps: int = 0  # of a trainer
+    older_than_s: float = 0.0  # of a pruner: younger records stay until everything is over
+    discards: bool = False  # likewise: what the mirror leaves out may go
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +129,8 @@ def draw(seed: int) -> Scenario:
     actors = [*_capture(rng, shape)]
     if has_wandb or (rng.random() < 0.2 and store != "s3_rotating"):
         actors.append(_trainer(rng))
+    if store != "s3_rotating":  # likewise
+        actors += _pruners(random.Random(f"campaign/prune/{seed}"), actors)  # noqa: S311 - no secrets
     heals_alive = rng.random() < 0.2
     return Scenario(
         seed=seed,
@@ -156,6 +161,25 @@ def _capture(rng: random.Random, shape: str) -> list[ActorPlan]:
 
 def _trainer(rng: random.Random) -> ActorPlan:
     return ActorPlan(role="trainer", directory="a", lives=_lives(rng, fork=False)[:2], steps=rng.randint(2, 4))
+
+
+def _pruners(rng: random.Random, actors: list[ActorPlan]) -> list[ActorPlan]:
+    """Return who frees the disks; at times two of them are at the same one."""
+    if rng.random() >= PRUNED:
+        return []
+    directories = sorted({actor.directory for actor in actors})
+    discards = rng.random() < 0.5
+    return [
+        ActorPlan(
+            role="pruner",
+            directory=directory,
+            lives=tuple(_life(rng, fork=False) for _ in range(rng.randint(2, 8))),
+            older_than_s=rng.choice((0.0, 0.0, 0.1)),
+            discards=discards,
+        )
+        for directory in directories
+        for _ in range(rng.choices((1, 2), (3, 1))[0])
+    ]
 
 
 def _records(rng: random.Random, name: str) -> tuple[RecordPlan, ...]:

@@ -140,7 +140,7 @@ def test_a_scenario_is_its_seeds_alone() -> None:
     assert {scenario.store for scenario in scenarios} == {"s3", "s3_versioned", "s3_rotating", "gcs", "directory"}
     assert {gust.kind for scenario in scenarios for gust in scenario.gusts} == {*GUSTS}
     actors = [actor for scenario in scenarios for actor in scenario.actors]
-    assert {actor.role for actor in actors} == {"server", "writer", "watch", "trainer"}
+    assert {actor.role for actor in actors} == {"server", "writer", "watch", "trainer", "pruner"}
     lives = [life for actor in actors for life in actor.lives]
     assert {life.ending for life in lives} == {*Ending}
     assert {life.fork_ends for life in lives if life.fork_at is not None} == {Ending.CLOSE, Ending.LEAVE, Ending.KILL}
