@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import select
 import subprocess
@@ -9,19 +11,23 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import adlfs
 import gcsfs
 import pytest
 import s3fs
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.storage.blob import BlobServiceClient
 
-from mirror.testing import READER, WRITER, FakeGcs, RcloneS3, SeaweedS3, ServerError
+from mirror.testing import READER, WRITER, Azurite, FakeGcs, RcloneS3, SeaweedS3, ServerError
 from mirror.testing.process import ServerProcess, find_program, free_ports
+from mirror.testing.servers import azure_connection_string
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
     from mirror.testing import Identity
 
-ALL_SERVERS = [SeaweedS3, RcloneS3, FakeGcs]
+ALL_SERVERS = [SeaweedS3, RcloneS3, FakeGcs, Azurite]
 
 
 def open_s3(server: SeaweedS3 | RcloneS3, identity: Identity | None = None) -> AbstractFileSystem:
@@ -86,8 +92,36 @@ def test_gcs_keeps_what_it_is_given(fake_gcs: FakeGcs, gcs_bucket: str) -> None:
 
 
 @pytest.mark.integration
+def test_azure_keeps_what_it_is_given(azurite: Azurite) -> None:
+    """Objects come back byte for byte through adlfs, with an ETag."""
+    container = azurite.make_container("kept")
+    azure = adlfs.AzureBlobFileSystem(**azurite.storage_options(), skip_instance_cache=True)
+    azure.pipe_file(f"{container}/deep/a", b"x" * 10_000)
+    assert azure.cat_file(f"{container}/deep/a") == b"x" * 10_000
+    assert azure.info(f"{container}/deep/a")["etag"]
+
+
+@pytest.mark.integration
+def test_azure_checks_what_it_is_sent(azurite: Azurite) -> None:
+    """A wrong signature is refused, and so are other bytes than their MD5 says; no container makes itself."""
+    container = azurite.make_container("checked")
+    wrong = azure_connection_string(azurite.url, key=base64.b64encode(b"wrong").decode())
+    with (
+        BlobServiceClient.from_connection_string(wrong) as impostor,
+        pytest.raises(HttpResponseError, match="signature"),
+    ):
+        impostor.get_blob_client(container, "a").upload_blob(b"x")
+    with azurite.client() as client:
+        settings = {"headers": {"Content-MD5": base64.b64encode(hashlib.md5(b"other").digest()).decode()}}  # noqa: S324 - Azure's
+        with pytest.raises(HttpResponseError, match="Md5Mismatch"):
+            client.get_blob_client(container, "a").upload_blob(b"x", **settings)
+        with pytest.raises(ResourceNotFoundError, match="ContainerNotFound"):
+            client.get_blob_client("absent", "a").upload_blob(b"x")
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ALL_SERVERS)
-def test_nothing_is_left(kind: type[SeaweedS3 | RcloneS3 | FakeGcs]) -> None:
+def test_nothing_is_left(kind: type[SeaweedS3 | RcloneS3 | FakeGcs | Azurite]) -> None:
     """After the with statement the process is gone and the server says so."""
     with kind() as server:
         pid = server.pid
