@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,6 +116,7 @@ def _plan(
 @option("--poll", is_flag=True, help="Look every few seconds instead of waiting for file-system events.")
 @option("--listen", default="127.0.0.1:9119", show_default=True, help="Where /healthz and /metrics are; or 'off'.")
 @option("--max-lag", type=Seconds(), default=None, help="Unhealthy when the oldest uncopied record is older.")
+@option("--nice", type=click.IntRange(0, 19), default=10, show_default=True, help="Leave the CPU to others, so far.")
 def watch(
     *,
     dirs: tuple[str, ...],
@@ -123,6 +125,7 @@ def watch(
     poll: bool,
     listen: str,
     max_lag: float | None,
+    nice: int,
     config: MirrorConfig,
     output: Output,
 ) -> int:
@@ -152,6 +155,7 @@ def watch(
         if server is not None:
             output.remark(f"health and metrics: {server.url}/healthz and /metrics")
         output.remark(f"watching {plural(len(directories), 'directory')} for {location.shown}")
+        os.nice(nice)
         complete = daemon.run(stopping)
         return report_watch(daemon.stats(), daemon.left(), output, complete=complete, interrupted=stopping.interrupted)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import urllib.error
 import urllib.request
@@ -69,6 +70,19 @@ def test_a_record_finished_just_before_the_end_is_copied(tmp_path: Path) -> None
         said = running.wait()
     assert said.code == 0
     assert (tmp_path / "mirror" / document_name("tr_b")).exists()
+
+
+@pytest.mark.parametrize(("options", "nice"), [((), 10), (("--nice", 0), 0), (("--nice", 3), 3)])
+def test_it_leaves_the_cpu_to_the_server(tmp_path: Path, options: tuple[object, ...], nice: int) -> None:
+    """Beside a server that wants the CPU it steps back, as far as it is told."""
+    records, mirror = tmp_path / "records", tmp_path / "mirror"
+    write_files(records, "tr_a")
+    with Running("watch", *LISTEN, *options, records, mirror) as running:
+        running.until((mirror / document_name("tr_a")).exists)
+        niceness = os.getpriority(os.PRIO_PROCESS, running.pid)
+        running.say(signal.SIGTERM)
+        assert running.wait().code == 0
+    assert niceness - os.getpriority(os.PRIO_PROCESS, 0) == nice
 
 
 @pytest.mark.integration
