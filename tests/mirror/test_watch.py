@@ -72,8 +72,8 @@ def test_a_record_finished_just_before_the_end_is_copied(tmp_path: Path) -> None
     assert (tmp_path / "mirror" / document_name("tr_b")).exists()
 
 
-@pytest.mark.parametrize(("options", "nice"), [((), 10), (("--nice", 0), 0), (("--nice", 3), 3)])
-def test_it_leaves_the_cpu_to_the_server(tmp_path: Path, options: tuple[object, ...], nice: int) -> None:
+@pytest.mark.parametrize(("options", "nice"), [((), 10), (("--nice", "0"), 0), (("--nice", "3"), 3)])
+def test_it_leaves_the_cpu_to_the_server(tmp_path: Path, options: tuple[str, ...], nice: int) -> None:
     """Beside a server that wants the CPU it steps back, as far as it is told."""
     records, mirror = tmp_path / "records", tmp_path / "mirror"
     write_files(records, "tr_a")
