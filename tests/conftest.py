@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import uuid
@@ -28,7 +29,7 @@ for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOI
 for name in [name for name in os.environ if name.startswith("AZURE_")]:
     del os.environ[name]
 
-from tests.mirror.tls import Certificates  # noqa: E402 - it imports no client
+from tests.mirror.tls import Certificates, TlsFronts  # noqa: E402 - it imports no client
 
 _tls_folder = tempfile.TemporaryDirectory(prefix="tests-tls-")
 _certificates = Certificates.made_in(Path(_tls_folder.name))
@@ -66,6 +67,13 @@ def fake_gcs() -> Iterator[FakeGcs]:
 def certificates() -> Certificates:
     """What a server needs to be trusted by every client in the suite."""
     return _certificates
+
+
+@pytest.fixture(scope="session")
+def tls_fronts(certificates: Certificates) -> Iterator[TlsFronts]:
+    """TLS in front of plain servers."""
+    with contextlib.ExitStack() as stack:
+        yield TlsFronts(certificates, stack)
 
 
 @pytest.fixture(scope="session")

@@ -109,7 +109,11 @@ class AzureStore:
             pages: Any = container.list_blobs(
                 name_starts_with=self._prefix + prefix, include=["metadata"], results_per_page=PAGE, **ONCE
             ).by_page()
+            token: str | None = None
             while (page := await self._next(pages, prefix)) is not None:
+                if pages.continuation_token and pages.continuation_token == token:
+                    raise TryAgainError("list", prefix, "the store gives the same page again and again")
+                token = pages.continuation_token
                 yield [self._info(blob) async for blob in page if not _is_folder(blob)]
 
     async def _next(self, pages: Any, prefix: str) -> Any:  # noqa: ANN401 - the SDK's own iterators, None at their end
@@ -156,9 +160,11 @@ class AzureStore:
         return client
 
     def _info(self, blob: BlobProperties) -> ObjectInfo:
-        return ObjectInfo(
-            key=blob.name.removeprefix(self._prefix), size_bytes=blob.size, etag=unquoted(blob.etag), version_id=None
-        )
+        name: str | None = blob.name
+        size: int | None = blob.size
+        if not name or size is None or size < 0:
+            raise TryAgainError("list", "", "the answer lists an object without a name or a size")
+        return ObjectInfo(key=name.removeprefix(self._prefix), size_bytes=size, etag=unquoted(blob.etag))
 
 
 def _in_order(blocks: list[str]) -> list[Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from mirror.samples import write_corpus, write_litter
 from mirror.testing import Azurite, FakeGcs, SeaweedS3
 from tests.mirror.places import AzurePlace, DirectoryPlace, GcsPlace, Place, S3Place
 from tests.mirror.store_kinds import shared_bucket
-from tests.mirror.tls import Certificates, TlsFronts
+from tests.mirror.tls import TlsFronts
 
 settings.register_profile("any machine", deadline=None, max_examples=60)
 settings.load_profile("any machine")
@@ -31,13 +29,6 @@ def s3_place(seaweed: SeaweedS3) -> S3Place:
 def gcs_place(fake_gcs: FakeGcs) -> GcsPlace:
     """A deep new prefix on the GCS server."""
     return GcsPlace(fake_gcs, shared_bucket(fake_gcs, versioned=False), f"mirror/of/{uuid.uuid4().hex}")
-
-
-@pytest.fixture(scope="session")
-def tls_fronts(certificates: Certificates) -> Iterator[TlsFronts]:
-    """TLS in front of plain servers."""
-    with contextlib.ExitStack() as stack:
-        yield TlsFronts(certificates, stack)
 
 
 @pytest.fixture
