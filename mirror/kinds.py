@@ -17,7 +17,7 @@ from mirror.names import KNOWN_KINDS, sidecar_name
 from mirror.record import find_kinds, is_larger_than
 
 PAUSE = 100  # times as long as the last listing took
-GLANCED = 2_000  # entries; a listing of more is no business of a thread that must not wait
+GLANCED = 250  # entries, a tenth of a millisecond; a listing of more is no business of a thread that must not wait
 
 
 class Kinds:
