@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from mirror.location import Location
 from mirror.stores.azure_place import AzurePlace, place_of
@@ -107,6 +107,19 @@ def azure_settings(
     return settings
 
 
+def secrets_in(options: Mapping[str, object], environment: Mapping[str, str] | None = None) -> list[str]:
+    """Return what is secret within a connection string and a shared access signature: a store may repeat it alone."""
+    environment = os.environ if environment is None else environment
+    string, token = (
+        str(options.get(name) or environment.get(_VARIABLES[name]) or "") for name in ("connection_string", "sas_token")
+    )
+    parts = _parts_of(string)
+    tokens = [token, parts.get("SHAREDACCESSSIGNATURE", "")]
+    signatures = [value.partition("sig=")[2].partition("&")[0] for value in tokens]
+    found = [parts.get("ACCOUNTKEY", ""), *tokens, *signatures, *map(unquote, signatures)]
+    return [secret for secret in found if secret]
+
+
 def _is_anonymous(option: object, environment: Mapping[str, str]) -> bool:
     if option is not None:
         return bool(option)
@@ -137,10 +150,9 @@ def _of_connection_string(place: AzurePlace, text: str) -> AzureSettings:
 
     Form: https://learn.microsoft.com/azure/storage/common/storage-configure-connection-string
     """
-    pairs = [part.partition("=") for part in text.rstrip(";").split(";")]
-    if not all(equals for _, equals, _ in pairs):
+    if not all("=" in part for part in text.rstrip(";").split(";")):
         raise UnmappableError("the connection string is not NAME=VALUE;NAME=VALUE;...")
-    values = {name.strip().upper(): value for name, _, value in pairs}
+    values = _parts_of(text)
     account = values.get("ACCOUNTNAME")
     endpoint = values.get("BLOBENDPOINT")
     if not endpoint:
@@ -158,3 +170,8 @@ def _of_connection_string(place: AzurePlace, text: str) -> AzureSettings:
         sas_token=None if key else token,
         anonymous=not (key or token),
     )
+
+
+def _parts_of(connection_string: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in connection_string.split(";")]
+    return {name.strip().upper(): value for name, _, value in pairs}

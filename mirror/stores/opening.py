@@ -13,7 +13,7 @@ from mirror.redact import Redactor
 from mirror.store import Store
 from mirror.stores.azure import AzureStore
 from mirror.stores.azure_place import AZURE_PROTOCOLS
-from mirror.stores.azure_settings import AzureSettings
+from mirror.stores.azure_settings import AzureSettings, secrets_in
 from mirror.stores.driver import choose_driver
 from mirror.stores.gcs import GcsStore
 from mirror.stores.local import LocalStore
@@ -62,9 +62,10 @@ def open_store(location: Location, config: MirrorConfig) -> Store:
         ConfigError: nothing installed can open it.
     """
     check_protocol(location)
+    options = config.storage_options
     user_info = location.root.partition("/")[0].rpartition("@")[0]
     given = [] if location.protocol in CONTAINER_PROTOCOLS else [user_info, user_info.partition(":")[2]]
-    options = config.storage_options
+    given += secrets_in(options) if location.protocol in AZURE_PROTOCOLS else []
     redact = Redactor({"options": options, "credentials": given})  # some libraries name a place without its protocol
     if location.protocol == "file":
         return LocalStore(location, redact=redact, threads=config.workers, fsync=config.fsync)

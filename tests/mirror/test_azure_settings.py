@@ -9,7 +9,7 @@ import pytest
 
 from mirror.location import parse_location
 from mirror.stores.azure_place import AzurePlace
-from mirror.stores.azure_settings import AzureSettings, Principal, azure_settings
+from mirror.stores.azure_settings import AzureSettings, Principal, azure_settings, secrets_in
 from mirror.stores.unmappable import UnmappableError
 
 URL = "az://box/run-7"
@@ -161,3 +161,23 @@ def test_no_secret_is_shown() -> None:
         {"client_id": "c", "tenant_id": "t", "client_secret": secret},
     ):
         assert secret not in repr(settings(account_name="acc", **given))
+
+
+@pytest.mark.parametrize("in_environment", [False, True])
+def test_the_secrets_within_a_setting_are_known_one_by_one(in_environment: bool) -> None:  # noqa: FBT001 - a parameter
+    """A key in a connection string, a signature in its token, as it is and as a URL writes it."""
+
+    def known(name: str, value: str) -> set[str]:
+        if in_environment:
+            return set(secrets_in({}, {f"AZURE_STORAGE_{name.upper()}": value}))
+        return set(secrets_in({name: value}, {}))
+
+    assert known("connection_string", f"AccountName=acc;AccountKey={KEY};") == {KEY}
+    token = "sv=1&sig=a%2Bb&se=2"  # noqa: S105 - sample
+    assert known("sas_token", token) == {token, "a%2Bb", "a+b"}
+    assert known("connection_string", f"BlobEndpoint=https://x;SharedAccessSignature={token}") == {
+        token,
+        "a%2Bb",
+        "a+b",
+    }
+    assert known("connection_string", "nonsense") == set()
