@@ -24,9 +24,12 @@ from mirror import (
     repair,
     verify,
 )
+from mirror.errors import TryAgainError
 from mirror.samples import write_corpus, write_litter
 from mirror.status import read_directory
+from mirror.testing.stores import FaultyStore, MemoryStore
 from tests.mirror.local_records import replace_file, write_files
+from tests.mirror.mirrors_in_memory import eventually, failing, is_record, mirror_on, stalling
 from tests.mirror.places import Place, mirror_to, record_files
 
 AT_ONCE = PruneRules(older_than_s=0)
@@ -342,6 +345,34 @@ def test_a_record_handed_to_one_mirror_and_copied_by_another_is_not_lost(tmp_pat
         one.submit(records, "tr_a")
         assert one.flush(30)
         assert (one.stats()["mirrored"], one.stats()["lost"]) == (2, 0)
+
+
+def test_a_late_record_that_another_mirror_copied_is_not_lost(tmp_path: Path) -> None:
+    """Also when it is copied and pruned while this one is looking for what is late."""
+    memory = MemoryStore()
+    stall, stalled = stalling(lambda operation, key: is_record(operation, key) and key.startswith("tr_a."))
+    failed = failing(TryAgainError("put", "", "503"), lambda _operation, key: key.startswith("tr_z."))
+    slow = mirror_on(FaultyStore(memory, stalled, failed), queue_size=2, workers=1, attempts=1, rescan_s=1_000)
+    with slow, mirror_on(memory) as other:
+        slow.scan(tmp_path)
+        write_files(tmp_path, "tr_z")
+        slow.submit(tmp_path, "tr_z")
+        eventually(lambda: slow.stats()["late"] == 1)
+        for record_id in ("tr_a", "tr_b", "tr_c"):
+            write_files(tmp_path, record_id)
+        slow.submit(tmp_path, "tr_a")
+        stall.reached.wait()
+        looking = threading.Thread(target=slow.scan, args=(tmp_path,))
+        looking.start()
+        eventually(lambda: slow.stats()["submitted"] == 3, "the look, which has room for one of the others")
+        other.submit(tmp_path, "tr_z")
+        assert other.flush(30)
+        (tmp_path / "tr_z.json.zst").unlink()
+        stall.released.happen()
+        looking.join()
+        assert slow.flush(30)
+        stats = slow.stats()
+    assert (stats["failed"], stats["lost"], len(memory.records)) == (0, 0, 4)
 
 
 @pytest.mark.integration

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
+import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +54,122 @@ def test_a_record_that_is_not_as_it_was_stays(tmp_path: Path, name: str, how: st
     assert sorted(os.listdir(tmp_path)) == before  # noqa: PTH208 - likewise
 
 
+class Moments:
+    """Lets something happen once, right before a certain call of the file system about a file."""
+
+    def __init__(self) -> None:
+        """Listen to the interpreter's audit events, which nobody can stop listening to."""
+        self._waiting: list[tuple[str, str, Callable[[], object]]] = []
+        sys.addaudithook(self._hear)
+
+    def before(self, event: str, name: str, happens: Callable[[], object]) -> None:
+        """Let it happen before the next call of this kind whose first argument is of this name, or begins so."""
+        self._waiting.append((event, name, happens))
+
+    @property
+    def are_over(self) -> bool:
+        """Whether everything has happened."""
+        return not self._waiting
+
+    def forget(self) -> None:
+        """Let nothing happen any more."""
+        self._waiting.clear()
+
+    def _hear(self, event: str, args: tuple[object, ...]) -> None:
+        for moment in self._waiting:
+            if moment[0] == event and Path(str(args[0])).name.startswith(moment[1]):
+                self._waiting.remove(moment)
+                moment[2]()
+                return
+
+
+MOMENTS = Moments()
+
+
+@pytest.fixture
+def moments() -> Iterator[Moments]:
+    yield MOMENTS
+    MOMENTS.forget()
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_a_record_written_again_after_the_last_look_goes_back(tmp_path: Path, moments: Moments) -> None:
+    """No call deletes a file only if it is a certain one: what was taken by mistake gets its name back."""
+    write_files(tmp_path, "tr_a", b"old", tokens=b"old")
+    verified = states(tmp_path)
+    moments.before("os.rename", "tr_a.json.zst", lambda: write_files(tmp_path, "tr_a", b"new", tokens=b"new"))
+    assert not remove_record(tmp_path, verified)
+    assert moments.are_over
+    assert contents(tmp_path) == {"tr_a.json.zst": b"new", "tr_a.tokens.zst": b"new"}
+
+
+def test_a_sidecar_of_a_newer_record_stays(tmp_path: Path, moments: Moments) -> None:
+    """The document went, and before it is the sidecar's turn the record is being written again."""
+    write_files(tmp_path, "tr_a", b"old", tokens=b"old")
+    verified = states(tmp_path)
+    moments.before("os.rename", "tr_a.tokens.zst", lambda: replace_file(tmp_path / "tr_a.tokens.zst", b"new"))
+    assert remove_record(tmp_path, verified)
+    assert moments.are_over
+    assert contents(tmp_path) == {"tr_a.tokens.zst": b"new"}
+
+
+def test_a_newer_document_keeps_the_sidecars_that_are_left(tmp_path: Path, moments: Moments) -> None:
+    """They may be its own."""
+    write_files(tmp_path, "tr_a", b"old", tokens=b"old")
+    verified = states(tmp_path)
+    moments.before("os.remove", ".pruned-", lambda: replace_file(tmp_path / "tr_a.json.zst", b"new"))
+    assert remove_record(tmp_path, verified)
+    assert moments.are_over
+    assert contents(tmp_path) == {"tr_a.json.zst": b"new", "tr_a.tokens.zst": b"old"}
+
+
+def test_what_goes_back_never_replaces_a_still_newer_one(tmp_path: Path, moments: Moments) -> None:
+    """Twice written again within one deletion: the last one stays."""
+    write_files(tmp_path, "tr_a", b"old")
+    verified = [state_of(tmp_path / "tr_a.json.zst")]
+    moments.before("os.rename", "tr_a.json.zst", lambda: replace_file(tmp_path / "tr_a.json.zst", b"new"))
+    moments.before("os.link", ".pruned-", lambda: replace_file(tmp_path / "tr_a.json.zst", b"newest"))
+    assert not remove_record(tmp_path, verified)
+    assert moments.are_over
+    assert contents(tmp_path) == {"tr_a.json.zst": b"newest"}
+
+
+def test_a_file_system_without_hard_links_will_do(tmp_path: Path, moments: Moments) -> None:
+    """What goes back is renamed there."""
+
+    def refuse() -> None:
+        raise PermissionError(errno.EPERM, "no hard links here")
+
+    write_files(tmp_path, "tr_a", b"old")
+    verified = [state_of(tmp_path / "tr_a.json.zst")]
+    moments.before("os.rename", "tr_a.json.zst", lambda: replace_file(tmp_path / "tr_a.json.zst", b"new"))
+    moments.before("os.link", ".pruned-", refuse)
+    assert not remove_record(tmp_path, verified)
+    assert moments.are_over
+    assert contents(tmp_path) == {"tr_a.json.zst": b"new"}
+
+
+def test_an_interrupt_in_the_middle_leaves_nothing_hidden(tmp_path: Path, moments: Moments) -> None:
+    """A document that was not deleted yet is back; what was interrupted behind it was no record any more."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    write_files(tmp_path, "tr_a", b"old", tokens=b"old")
+    before = contents(tmp_path)
+    moments.before("os.remove", ".pruned-", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        remove_record(tmp_path, states(tmp_path))
+    assert contents(tmp_path) == before
+    moments.before("os.rename", "tr_a.tokens.zst", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        remove_record(tmp_path, states(tmp_path))
+    assert contents(tmp_path) == {"tr_a.tokens.zst": b"old"}
+
+
 def test_a_newer_record_is_never_deleted_whenever_it_comes(tmp_path: Path) -> None:
     """A server writes the record again, sidecar first, at any moment of its deletion: it ends whole and visible."""
     rng = random.Random(1)  # noqa: S311 - no secret
@@ -70,8 +189,7 @@ def test_a_newer_record_is_never_deleted_whenever_it_comes(tmp_path: Path) -> No
         start.wait()
         remove_record(tmp_path, verified)
         writing.join()
-        found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-        assert found == {"tr_a.json.zst": b"new", "tr_a.tokens.zst": b"new"}, round_
+        assert contents(tmp_path) == {"tr_a.json.zst": b"new", "tr_a.tokens.zst": b"new"}, round_
 
 
 def test_a_reader_never_sees_a_document_without_its_sidecars(tmp_path: Path) -> None:
