@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -105,6 +107,26 @@ class Actors:
             # What an older write replaced, or was sent twice, is no pruner's fault: it keeps it.
             if code != 0 and not (actor.plan.role == "pruner" and code == Exit.DIFFERENCES):
                 self.stage.breach("a healthy process ends well", f"{actor.name} ended with {code}")
+
+    @contextlib.contextmanager
+    def pruning(self) -> Iterator[None]:
+        """Have the pruners work again and again beside what happens in the block."""
+        over = threading.Event()
+        threads = [threading.Thread(target=self._prune_until, args=(over, actor)) for actor in self.of("pruner")]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+    def _prune_until(self, over: threading.Event, actor: Actor) -> None:
+        while not over.is_set():
+            code = self._wait(actor, self._start(actor, None), HEALTHY_S)
+            if code not in {Exit.COMPLETE, Exit.DIFFERENCES, Exit.UNCHECKED}:  # nothing may be in the mirror yet
+                self.stage.breach("a healthy process ends well", f"{actor.name}, life {actor.lives} ended with {code}")
 
     def link(self, trainer: Actor) -> None:
         """Do what a user does when training is over."""

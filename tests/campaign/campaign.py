@@ -105,14 +105,15 @@ def _faulty_phase(stage: Stage, actors: Actors) -> int:
 
 
 def _healthy_phase(actors: Actors) -> None:
-    """First who writes, then who watches that, then who indexes it; at last who frees the disks."""
-    actors.to_their_end(actors.of("writer"))
-    actors.to_their_end(actors.of("server"))
-    actors.to_their_end(actors.of("watch"))
-    for trainer in actors.of("trainer"):
-        actors.to_their_end([trainer])
-        if actors.stage.wandb_run is not None:
-            actors.link(trainer)
+    """First who writes, then who watches that, then who indexes it; who frees the disks beside them, and at last."""
+    with actors.pruning():
+        actors.to_their_end(actors.of("writer"))
+        actors.to_their_end(actors.of("server"))
+        actors.to_their_end(actors.of("watch"))
+        for trainer in actors.of("trainer"):
+            actors.to_their_end([trainer])
+            if actors.stage.wandb_run is not None:
+                actors.link(trainer)
     actors.to_their_end(actors.of("pruner"))
 
 

@@ -173,7 +173,7 @@ def _pruners(rng: random.Random, actors: list[ActorPlan]) -> list[ActorPlan]:
         ActorPlan(
             role="pruner",
             directory=directory,
-            lives=tuple(_life(rng, fork=False) for _ in range(rng.randint(2, 8))),
+            lives=tuple(_life(rng, fork=False) for _ in range(rng.randint(4, 12))),
             older_than_s=rng.choice((0.0, 0.0, 0.1)),
             discards=discards,
         )
