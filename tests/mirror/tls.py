@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import ipaddress
+import secrets
 import ssl
 import threading
 from collections.abc import AsyncIterator
@@ -32,7 +33,7 @@ class Certificates:
     @classmethod
     def made_in(cls, folder: Path) -> Self:
         """Make new ones, with their files in ``folder``."""
-        authority_key, authority = _certificate("a test's authority")
+        authority_key, authority = _certificate(f"a test's authority {secrets.token_hex(8)}")  # names tell them apart
         key, certificate = _certificate(LOOPBACK, authority_key, authority)
         trusted, chain = folder / "trusted.pem", folder / "server.pem"
         usual = ssl.get_default_verify_paths().cafile
@@ -68,6 +69,14 @@ def _certificate(
         here = x509.IPAddress(ipaddress.ip_address(LOOPBACK))
         builder = builder.add_extension(x509.SubjectAlternativeName([here]), critical=False)
     return key, builder.sign(issuer_key or key, hashes.SHA256())
+
+
+@dataclass
+class Flip:
+    """A bit to flip in each of some connections."""
+
+    behind_bytes: int
+    times: int
 
 
 class Relay:
@@ -170,14 +179,6 @@ class Relay:
                 left -= len(data)  # negative once it has happened
             writer.write(data)
             await writer.drain()
-
-
-@dataclass
-class Flip:
-    """A bit to flip in each of some connections."""
-
-    behind_bytes: int
-    times: int
 
 
 def flipped(data: bytes, at: int) -> bytes:
