@@ -104,6 +104,24 @@ def test_what_receipts_cover_is_known_until_it_is_written_again(place: Directory
     assert list(laws.Covered(None).sent_again(place.names())) == []
 
 
+def test_what_was_pruned_wrongly_is_seen(tmp_path: Path) -> None:
+    """A record with a file that is nowhere else must stay; what is safe must go; nothing hidden may be left."""
+    written = {f"tr_{name}.{kind}.zst": b"x" for name in "ab" for kind in ("json", "tokens")}
+    written["tr_a.experts.zst"] = b"x"
+    of_a = {name: data for name, data in written.items() if name.startswith("tr_a")}
+    assert list(laws.nothing_unique_was_pruned(written, of_a, ["experts"])) == []
+    assert list(laws.all_that_is_safe_was_pruned(written, of_a, ["experts"])) == []
+    without_experts = laws.without(of_a, ["experts"])
+    assert len(list(laws.nothing_unique_was_pruned(written, without_experts, ["experts"]))) == 1
+    assert len(list(laws.nothing_unique_was_pruned(written, {}, ["experts"]))) == 3
+    assert list(laws.nothing_unique_was_pruned(written, {}, [])) == []
+    assert len(list(laws.all_that_is_safe_was_pruned(written, written, ["experts"]))) == 2
+    assert len(list(laws.all_that_is_safe_was_pruned(written, of_a, []))) == 3
+    (tmp_path / ".pruned-1-aa").write_bytes(b"x")
+    assert list(laws.nothing_hidden_is_left([tmp_path], kills=1)) == []
+    assert len(list(laws.nothing_hidden_is_left([tmp_path], kills=0))) == 1
+
+
 def test_a_document_without_its_sidecars_is_seen(place: DirectoryPlace) -> None:
     """By who looks at the mirror all the time."""
     ids = [path.name.removesuffix(".json.zst") for path in place.path.glob("*.json.zst")]
