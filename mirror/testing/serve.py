@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -28,6 +29,7 @@ _KINDS: Final[dict[ServerName, type[SeaweedS3 | RcloneS3 | FakeGcs]]] = {
     "rclone": RcloneS3,
     "gcs": FakeGcs,
 }
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9\-]{1,61}[a-z0-9]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +59,31 @@ def serving(kind: ServerName, *, bucket: str, latency_s: float = 0.0) -> Iterato
         yield Endpoint(**json.loads(line))
 
 
+def _bucket_name(text: str) -> str:
+    if _BUCKET.fullmatch(text) is None:
+        msg = f"{text!r} is no bucket's name: 3 to 63 lowercase letters, digits and hyphens"
+        raise argparse.ArgumentTypeError(msg)
+    return text
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m mirror.testing.serve", description=__doc__)
     parser.add_argument("kind", choices=get_args(ServerName))
-    parser.add_argument("--bucket", required=True, help="an empty bucket to begin with")
+    parser.add_argument("--bucket", required=True, type=_bucket_name, help="an empty bucket to begin with")
     parser.add_argument("--latency-ms", type=float, default=0.0, help="added to each round trip")
     arguments = parser.parse_args(argv)
-    kind: ServerName = arguments.kind
-    with _KINDS[kind]() as server, FaultProxy(server.url, latency_s=arguments.latency_ms / 1000) as proxy:
-        server.make_bucket(arguments.bucket)
+    try:
+        return _serve(arguments.kind, arguments.bucket, arguments.latency_ms / 1000)
+    except ServerError as error:
+        parser.exit(1, f"{error}\n")
+
+
+def _serve(kind: ServerName, bucket: str, latency_s: float) -> int:
+    with _KINDS[kind]() as server, FaultProxy(server.url, latency_s=latency_s) as proxy:
+        server.make_bucket(bucket)
         endpoint = Endpoint(
-            bucket_url=f"{'gs' if kind == 'gcs' else 's3'}://{arguments.bucket}",
+            bucket_url=f"{'gs' if kind == 'gcs' else 's3'}://{bucket}",
             endpoint_url=proxy.url,
             storage_options=server.storage_options(url=proxy.url),
         )

@@ -302,7 +302,9 @@ def test_what_the_store_cannot_tell_is_not_checked(line: Line, records: Path, tm
     assert (said.code, said.summary["unchecked"], said.summary["findings"]) == (5, 40, 0)
     assert len(said.of_type("finding")) == 40
     said = line("verify", "--ask-store", tmp_path / "mirror")
-    assert said.out.splitlines()[0] == "unchecked  40 files  not checked: the store keeps no xxh3_128 of it"
+    assert said.out.splitlines()[0] == (
+        "unchecked  40 files  not checked: the store keeps no xxh3_128 of it: have it read back (--download)"
+    )
     assert len(said.out.splitlines()) == 2
 
 
