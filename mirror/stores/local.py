@@ -13,6 +13,7 @@ from pathlib import Path
 from mirror.errors import FileRefusedError
 from mirror.location import Location
 from mirror.store import ObjectInfo, Parts, Stored
+from mirror.stores.leftovers import Leftovers
 from mirror.stores.new_file import NewFile
 from mirror.stores.threads import DaemonThreads
 from mirror.stores.translate import translating
@@ -24,7 +25,8 @@ PAGE = 1_000
 class LocalStore:
     """A directory. A reader that polls it never sees a short file under its final name.
 
-    Dot-files are never listed: they are copies under way. ``md5`` is computed, for W&B compares a local file by it.
+    Dot-files are never listed: they are copies under way, or were when their process was killed; whoever writes removes
+    those. ``md5`` is computed, for W&B compares a local file by it.
     """
 
     lists_by_range = False
@@ -35,6 +37,7 @@ class LocalStore:
         self._redact = redact
         self._threads = DaemonThreads(threads, "record-mirror-file")
         self._fsync = fsync
+        self._leftovers = Leftovers(self._root)
 
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - the file system checks nothing
         """Write one file."""
@@ -84,6 +87,7 @@ class LocalStore:
     async def aclose(self) -> None:
         """Let the threads end."""
         self._threads.close()
+        await self._leftovers.aclose()
 
     def _path(self, key: str) -> Path:
         return self._root.joinpath(*key.split("/"))
@@ -99,6 +103,7 @@ class LocalStore:
             file.give_up()
             self._threads.later(file.discard)
             raise
+        self._leftovers.wrote(self._path(key))
 
     def _refuse_links_on_the_way(self, key: str) -> None:
         """Let nobody who may write to the mirror lead us elsewhere; the mirror itself may be reached through links."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import threading
 from pathlib import Path
+
+TEMPORARY = re.compile(r"\.[0-9a-f]{24}\.tmp", re.ASCII)  # what such a file is called until then
 
 
 class GivenUpError(Exception):

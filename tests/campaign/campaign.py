@@ -52,6 +52,7 @@ def run(scenario: Scenario, ground: Ground) -> Report:
             requests = _faulty_phase(stage, actors)
             covered = [laws.Covered(directory) for directory in stage.record_dirs]
             healthy = blow(stage.proxy, ())
+            laws.age_what_kills_left(stage.place)
             _healthy_phase(actors)
         finally:
             for each in pollers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -170,15 +172,23 @@ class Covered:
                 yield f"{name} was sent again"
 
 
+def age_what_kills_left(place: Place) -> None:
+    """Let days go by for the files that a killed process was writing in a mirror's directory."""
+    if isinstance(place, DirectoryPlace):
+        for path in place.path.rglob(".*.tmp"):
+            with contextlib.suppress(FileNotFoundError):  # somebody is not dead yet
+                os.utime(path, (0, 0))
+
+
 def no_litter(place: Place, scratch: Path, *, hard_ends: int) -> Iterator[str]:
-    """No temporary file and no upload is left but what a kill prevented from being cleaned up."""
+    """No temporary file is left, and no upload in parts but what a kill prevented from being cleaned up."""
     left = [path for path in scratch.rglob("*") if path.is_file()]
     if left:
         yield f"temporary files are left: {left}"
     if isinstance(place, DirectoryPlace):
         dotted = [path for path in place.path.rglob(".*") if path.name != BALLAST]
-        if len(dotted) > hard_ends:
-            yield f"{len(dotted)} copies under way are left after {hard_ends} hard ends: {dotted}"
+        if dotted:
+            yield f"copies under way are left: {dotted}"
     elif isinstance(place, S3Place):
         answer: Any = place.server.client().list_multipart_uploads(Bucket=place.bucket, Prefix=place.prefix)
         if len(answer.get("Uploads", ())) > hard_ends:

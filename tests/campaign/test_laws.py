@@ -13,6 +13,7 @@ from tests.campaign import laws
 from tests.campaign.poller import Poller
 from tests.campaign.scenario import GUSTS, Ending, draw
 from tests.mirror.local_records import replace_file
+from tests.mirror.mirrors_in_memory import eventually
 from tests.mirror.places import DirectoryPlace
 
 
@@ -82,6 +83,17 @@ def test_damage_is_seen(place: DirectoryPlace, records: Path, damage: str) -> No
     """Whatever is taken away, changed or left over."""
     DAMAGE[damage](place.path)
     assert breaches(place, records)
+
+
+def test_what_a_kill_left_is_no_longer_there_after_days_and_a_restart(place: DirectoryPlace, records: Path) -> None:
+    """Which is how a campaign tells what is removed in the end from what stays for ever."""
+    left = place.path / "_receipts" / "dead-1" / ".0123456789abcdef01234567.tmp"
+    replace_file(left, b"half")
+    laws.age_what_kills_left(place)
+    assert breaches(place, records)
+    with RecordMirror(place.url, fsync=False):
+        eventually(lambda: not left.exists())
+    assert breaches(place, records) == []
 
 
 def test_a_record_that_was_written_and_not_copied_is_seen(place: DirectoryPlace, records: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -12,8 +14,11 @@ import pytest
 
 from mirror.errors import FileRefusedError
 from mirror.store import WHOLE_BYTES, Store
+from mirror.stores.leftovers import Leftovers
 from mirror.stores.new_file import GivenUpError, NewFile
 from mirror.stores.threads import DaemonThreads
+from tests.mirror.fake_clock import FakeClock
+from tests.mirror.mirrors_in_memory import eventually
 from tests.mirror.places import DirectoryPlace
 from tests.mirror.store_kinds import Kind, get, kind_of, put
 
@@ -173,3 +178,129 @@ def test_a_call_that_waits_behind_a_hung_one_is_not_made_after_its_deadline() ->
 
     asyncio.run(use())
     assert made == ["in time"]
+
+
+LEFT = ".0123456789abcdef01234567.tmp"  # what a file is called that was being written when its process was killed
+DAYS_2 = 2 * 86_400
+
+
+def leave(folder: Path, name: str = LEFT, *, age_s: float = DAYS_2) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_bytes(b"half")
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
+
+
+def test_what_killed_writers_left_is_removed_by_the_next_writer(kind: Kind, mirror_dir: Path) -> None:
+    """Once it is older than a day: beside the records, beside every writer's receipts, and beside the step indexes."""
+    folders = [mirror_dir, mirror_dir / "_receipts" / "dead-1", mirror_dir / "index" / "train"]
+    old = [leave(folder) for folder in folders]
+    young = [leave(folder, ".fedcba9876543210fedcba98.tmp", age_s=80_000) for folder in folders]
+
+    async def use(store: Store) -> None:
+        await put(store, "_receipts/live-1/00000000.jsonl", b"")
+        await asyncio.to_thread(eventually, lambda: not any(path.exists() for path in old))
+
+    kind.run(use)
+    assert all(path.exists() for path in young)
+
+
+def test_nothing_else_is_removed(kind: Kind, mirror_dir: Path, tmp_path: Path) -> None:
+    """No other dot-file, nothing of that name that is no file, nothing behind a link, and nothing further down."""
+    elsewhere = leave(tmp_path / "elsewhere")
+    kept = [
+        elsewhere,
+        leave(mirror_dir, ".tr_1.json.zst.tmp"),
+        leave(mirror_dir, ".0123456789ABCDEF01234567.tmp"),
+        leave(mirror_dir, ".0123456789abcdef01234567"),
+        leave(mirror_dir, "0123456789abcdef01234567.tmp"),
+        leave(mirror_dir, f"{LEFT}.json.zst"),
+        leave(mirror_dir / ".hidden"),
+        leave(mirror_dir / "somebody" / "elses" / "tree"),
+    ]
+    directory = mirror_dir / ".aaaaaaaaaaaaaaaaaaaaaaaa.tmp"
+    directory.mkdir()
+    link = mirror_dir / ".bbbbbbbbbbbbbbbbbbbbbbbb.tmp"
+    link.symlink_to(elsewhere)
+    for path in (directory, link):
+        os.utime(path, (time.time() - DAYS_2,) * 2, follow_symlinks=False)
+    (mirror_dir / "linked").symlink_to(elsewhere.parent)
+    ours = [leave(mirror_dir), leave(mirror_dir / "_receipts" / "dead-1")]
+
+    async def use(store: Store) -> None:
+        await put(store, KEY, b"one")
+        await asyncio.to_thread(eventually, lambda: not any(path.exists() for path in ours))
+
+    kind.run(use)
+    assert all(path.exists() for path in kept)
+    assert directory.is_dir()
+    assert link.is_symlink()
+
+
+def test_a_reader_removes_nothing(kind: Kind, mirror_dir: Path) -> None:
+    """Who only looks leaves everything as it is."""
+    old = leave(mirror_dir)
+    (mirror_dir / KEY).write_bytes(b"one")
+
+    async def use(store: Store) -> None:
+        assert await get(store, KEY) == b"one"
+        assert [info.key async for page in store.list_pages() for info in page] == [KEY]
+
+    kind.run(use)
+    assert old.exists()
+
+
+def test_the_file_servers_clock_says_what_is_old(tmp_path: Path) -> None:
+    """A file server that lives in another year than this machine: only its own times are compared."""
+    old, young = leave(tmp_path, age_s=-3 * DAYS_2), leave(tmp_path, ".fedcba9876543210fedcba98.tmp", age_s=DAYS_2 * 9)
+
+    async def use() -> None:
+        leftovers = Leftovers(tmp_path)
+        leftovers.wrote(leave(tmp_path, "behind", age_s=DAYS_2 * 9))
+        await leftovers.aclose()
+        assert (old.exists(), young.exists()) == (True, True)
+        leftovers = Leftovers(tmp_path)
+        leftovers.wrote(leave(tmp_path, "ahead", age_s=-4 * DAYS_2))
+        await asyncio.to_thread(eventually, lambda: not (old.exists() or young.exists()))
+        await leftovers.aclose()
+
+    asyncio.run(use())
+
+
+def test_leftovers_are_looked_for_once_a_day(tmp_path: Path) -> None:
+    """However many files are written in between."""
+    clock = FakeClock()
+
+    async def use() -> None:
+        leftovers = Leftovers(tmp_path, clock=clock)
+        written = leave(tmp_path, "now", age_s=0)
+        first = leave(tmp_path)
+        leftovers.wrote(written)
+        await asyncio.to_thread(eventually, lambda: not first.exists())
+        second = leave(tmp_path)
+        clock.now += 86_399
+        leftovers.wrote(written)
+        clock.now += 1
+        assert second.exists()
+        leftovers.wrote(written)
+        await asyncio.to_thread(eventually, lambda: not second.exists())
+        await leftovers.aclose()
+
+    asyncio.run(use())
+
+
+def test_leftovers_that_cannot_be_removed_cost_a_line_for_the_curious(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A mirror that has gone meanwhile: nothing is raised, and nothing is said to who does not ask."""
+    caplog.set_level("DEBUG", "mirror")
+
+    async def use() -> None:
+        leftovers = Leftovers(tmp_path / "gone")
+        leftovers.wrote(tmp_path / "gone" / KEY)
+        await asyncio.to_thread(eventually, lambda: caplog.records)
+        await leftovers.aclose()
+
+    asyncio.run(use())
+    assert [record.levelname for record in caplog.records] == ["DEBUG"]
