@@ -56,7 +56,7 @@ def parse_name(name: str) -> RecordFile | None:
 def kind_in(name: str, record_id: str) -> str | None:
     """Return which kind of file of a record has this name, ``DOCUMENT_KIND`` for the document; None: none of it.
 
-    Like ``parse_name``, for where the record is known: a restart asks this of every file in every receipt.
+    Like ``parse_name``, and cheaper, for where the record is known: asked of every file in every receipt that is read.
     """
     if not name.endswith(SUFFIX):
         return None

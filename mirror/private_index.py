@@ -7,6 +7,7 @@ long, for nothing but SQLite happens under it.
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 import threading
@@ -14,25 +15,35 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 _PAGE = 500  # rows fetched at once
+_PARAMETERS = 500  # of a statement; SQLite takes 999 everywhere
 CACHE = "PRAGMA cache_size=-8192"  # KiB, of some 50,000 rows
 
 _working = threading.Lock()
 
 
 class PrivateIndex:
-    """Tables on disk, as far as they do not fit into a small cache. Any thread may call."""
+    """Tables on disk, as far as they do not fit into a small cache. Any thread may call.
+
+    Nothing is ever committed: it goes with the process, and each insert is the cheaper.
+    """
 
     def __init__(self, *statements: str) -> None:
         """Make the tables by these statements."""
         with _working:
             self._connection = sqlite3.connect("", check_same_thread=False, isolation_level=None)
-            for statement in ("PRAGMA synchronous=OFF", "PRAGMA journal_mode=OFF", CACHE, *statements):
+            for statement in ("PRAGMA synchronous=OFF", "PRAGMA journal_mode=OFF", CACHE, *statements, "BEGIN"):
                 self._connection.execute(statement).close()
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return all its rows."""
         with _working:
             return self._connection.execute(statement, values).fetchall()
+
+    def select_in(self, query: str, values: Iterable[object]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query that ends in ``IN`` and is to be asked of these values, however many they are."""
+        left = iter(values)
+        while some := list(itertools.islice(left, _PARAMETERS)):
+            yield from self.execute(f"{query} ({','.join('?' * len(some))})", some)
 
     def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
         """Run one statement for each of these rows of values."""

@@ -5,8 +5,7 @@ They are kept some hundred to a piece: a table of single receipts takes several 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import AsyncIterator, Collection, Sequence
 
 import msgspec
 
@@ -14,7 +13,7 @@ from mirror.private_index import PrivateIndex
 from mirror.receipts.receipt import Receipt, newest
 
 MAX_AT_HAND = 50_000
-_TOGETHER = 500  # receipts to a piece, and ids to a statement: SQLite takes 999 parameters everywhere
+_TOGETHER = 500  # receipts to a piece
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[Receipt, ...])
 
@@ -48,10 +47,9 @@ class ReceiptBook:
         """Return the newest receipt of each of these records that has one."""
         found = {record_id: self._at_hand[record_id] for record_id in record_ids if record_id in self._at_hand}
         places: dict[int, set[str]] = {}
-        for some in _some(record_id for record_id in record_ids if record_id not in found):
-            rows = self._index.execute(f"SELECT id, piece FROM receipt WHERE id IN ({_marks(some)})", some)  # noqa: S608 - question marks only
-            for record_id, piece in rows:
-                places.setdefault(piece, set()).add(record_id)
+        elsewhere = [record_id for record_id in record_ids if record_id not in found]
+        for record_id, piece in self._index.select_in("SELECT id, piece FROM receipt WHERE id IN", elsewhere):
+            places.setdefault(piece, set()).add(record_id)
         for piece, ids in places.items():
             ((data,),) = self._index.execute("SELECT receipts FROM piece WHERE number = ?", (piece,))
             found |= {receipt.id: receipt for receipt in _decoder.decode(data) if receipt.id in ids}
@@ -59,8 +57,7 @@ class ReceiptBook:
 
     def _add(self, arrived: Sequence[Receipt]) -> None:
         best = newest(arrived)
-        query = f"SELECT id, at FROM receipt WHERE id IN ({_marks(best)})"  # noqa: S608 - question marks only
-        known: dict[str, float] = dict(self._index.execute(query, list(best)))
+        known: dict[str, float] = dict(self._index.select_in("SELECT id, at FROM receipt WHERE id IN", best))
         newer = [receipt for receipt in best.values() if receipt.at > known.get(receipt.id, float("-inf"))]
         if not newer:
             return
@@ -70,19 +67,7 @@ class ReceiptBook:
             for receipt in newer:
                 self._at_hand.pop(receipt.id, None)
         self._pieces += 1
-        self._index.execute("BEGIN")
         self._index.execute("INSERT INTO piece VALUES (?, ?)", (self._pieces, _encoder.encode(newer)))
         self._index.execute_many(
             "INSERT OR REPLACE INTO receipt VALUES (?, ?, ?)", [(one.id, one.at, self._pieces) for one in newer]
         )
-        self._index.execute("COMMIT")
-
-
-def _some(ids: Iterable[str]) -> Iterator[list[str]]:
-    left = iter(ids)
-    while some := list(islice(left, _TOGETHER)):
-        yield some
-
-
-def _marks(values: Collection[object]) -> str:
-    return ",".join("?" * len(values))

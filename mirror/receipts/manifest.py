@@ -8,7 +8,7 @@ from typing import NamedTuple
 from mirror.private_index import PrivateIndex
 from mirror.receipts.receipt import Receipt, decode_line, encode_line, newest
 
-_BATCH = 500  # rows a statement; SQLite takes 999 parameters everywhere
+_BATCH = 500  # receipts taken in at once
 _FILE = "name, id, size, xxh3_128, etag, version_id"
 
 
@@ -32,7 +32,6 @@ class Manifest:
             "CREATE TABLE record (id TEXT PRIMARY KEY, at REAL, line BLOB) WITHOUT ROWID",
             "CREATE TABLE file (name TEXT PRIMARY KEY, id TEXT, size INTEGER, xxh3_128 TEXT, etag TEXT, "
             "version_id TEXT) WITHOUT ROWID",
-            "BEGIN",  # never committed: it goes with the process, and each insert is the cheaper
         )
 
     async def read(self, receipts: AsyncIterator[Receipt]) -> set[str]:
@@ -95,9 +94,7 @@ class Manifest:
 
     def _add(self, batch: list[Receipt]) -> None:
         best = newest(batch)
-        marks = ",".join("?" * len(best))
-        query = f"SELECT id, at FROM record WHERE id IN ({marks})"  # noqa: S608 - question marks only
-        known: dict[str, float] = dict(self._index.execute(query, list(best)))
+        known: dict[str, float] = dict(self._index.select_in("SELECT id, at FROM record WHERE id IN", best))
         newer = [receipt for receipt in best.values() if receipt.at >= known.get(receipt.id, float("-inf"))]
         self._index.execute_many(
             "DELETE FROM file WHERE name = ?", self._names_of([r.id for r in newer if r.id in known])
@@ -111,7 +108,5 @@ class Manifest:
         )
 
     def _names_of(self, ids: list[str]) -> list[tuple[str]]:
-        if not ids:
-            return []
-        query = f"SELECT line FROM record WHERE id IN ({','.join('?' * len(ids))})"  # noqa: S608 - question marks only
-        return [(file.name,) for row in self._index.execute(query, ids) for file in decode_line(row[0]).files]
+        rows = self._index.select_in("SELECT line FROM record WHERE id IN", ids)
+        return [(file.name,) for row in rows for file in decode_line(row[0]).files]

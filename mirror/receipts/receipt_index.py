@@ -16,8 +16,6 @@ from mirror.private_index import PrivateIndex
 from mirror.receipts.receipt import Glance, Receipt
 from mirror.record import FileState
 
-_BATCH = 500  # ids a statement; SQLite takes 999 parameters everywhere
-
 CACHE = "PRAGMA cache_size=-16384"  # KiB, of some 200,000 receipts
 PAGES = "PRAGMA page_size=16384"  # a flatter tree
 _SIGN = 1 << 63
@@ -47,7 +45,6 @@ class ReceiptIndex:
             CACHE,
             "CREATE TABLE receipt (id INTEGER PRIMARY KEY, at REAL, state TEXT, excluded TEXT, files INTEGER, "
             "journal INTEGER, start INTEGER, line BLOB)",
-            "BEGIN",  # never committed: it goes with the process, and each insert is the cheaper
         )
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -71,18 +68,15 @@ class ReceiptIndex:
             Their ids, each with the number of files that its receipt lists.
         """
         ids = {_key(record_id): record_id for record_id in documents}
-        keys = list(ids)
         may_be_left_out = set(exclude)
         found: dict[str, int] = {}
-        for start in range(0, len(keys), _BATCH):
-            batch = keys[start : start + _BATCH]
-            query = f"SELECT id, state, excluded, files FROM receipt WHERE id IN ({','.join('?' * len(batch))})"  # noqa: S608 - question marks only
-            for key, state, excluded, files in self._index.execute(query, batch):
-                record_id = ids[key]
-                if state == _state_of(documents[record_id]) and (
-                    not excluded or may_be_left_out.issuperset(excluded.split("/"))
-                ):
-                    found[record_id] = files
+        rows = self._index.select_in("SELECT id, state, excluded, files FROM receipt WHERE id IN", ids)
+        for key, state, excluded, files in rows:
+            record_id = ids[key]
+            if state == _state_of(documents[record_id]) and (
+                not excluded or may_be_left_out.issuperset(excluded.split("/"))
+            ):
+                found[record_id] = files
         return found
 
     def count(self) -> int:
