@@ -264,7 +264,8 @@ class Verifier:
                 stated = await self._store.stat(expected.name)
                 digest = stated.xxh3_128 if stated else None
                 if stated is not None and digest is None:
-                    self._note(_unchecked(expected, "the store keeps no xxh3_128 of it: have it read back (--download)"))
+                    reason = "the store keeps no xxh3_128 of it: have it read back (--download)"
+                    self._note(_unchecked(expected, reason))
                     return
                 found_now = stated
             else:
