@@ -265,5 +265,5 @@ def test_no_thread_is_left_after_a_close(tmp_path: Path) -> None:
     with RecordMirror(tmp_path / "mirror", fsync=False) as mirror:
         mirror.scan(tmp_path / "records")
         assert mirror.flush(30)
-        assert set(threading.enumerate()) > before
+        assert set(threading.enumerate()) - before
     eventually(lambda: set(threading.enumerate()) <= before, "the end of every thread")
