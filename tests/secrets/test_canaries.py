@@ -143,7 +143,7 @@ def test_no_mirror_tells_a_secret(
 
 COMMANDS = (
     *(("sync", "RECORDS", "URL"), ("verify", "--download", "URL", "RECORDS"), ("repair", "URL", "RECORDS")),
-    *(("status", "URL"), ("ls", "URL"), ("pull", "URL", "OUT")),
+    *(("prune", "RECORDS", "URL"), ("status", "URL"), ("ls", "URL"), ("pull", "URL", "OUT")),
 )
 
 
