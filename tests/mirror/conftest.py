@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import settings
 
 from mirror.samples import write_corpus, write_litter
 from mirror.testing import Azurite, FakeGcs, SeaweedS3
+from tests.mirror.moments import MOMENTS, Moments
 from tests.mirror.places import AzurePlace, DirectoryPlace, GcsPlace, Place, S3Place
 from tests.mirror.store_kinds import shared_bucket
 from tests.mirror.tls import TlsFronts
@@ -51,6 +53,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return replace(azure_place, driver="fsspec")
     found: Place = request.getfixturevalue(f"{request.param}_place")
     return found
+
+
+@pytest.fixture
+def moments() -> Iterator[Moments]:
+    """What is to happen between two calls of the file system."""
+    yield MOMENTS
+    MOMENTS.forget()
 
 
 @pytest.fixture

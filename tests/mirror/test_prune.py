@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -30,6 +31,7 @@ from mirror.status import read_directory
 from mirror.testing.stores import FaultyStore, MemoryStore
 from tests.mirror.local_records import replace_file, write_files
 from tests.mirror.mirrors_in_memory import eventually, failing, is_record, mirror_on, stalling
+from tests.mirror.moments import Moments
 from tests.mirror.places import Place, mirror_to, record_files
 
 AT_ONCE = PruneRules(older_than_s=0)
@@ -272,6 +274,36 @@ def test_a_directory_is_never_its_own_mirror(disk: Disk, tmp_path: Path) -> None
     with pytest.raises(RecordError, match="own mirror"):
         prune([tmp_path / "alias"], disk.mirror, confirmed=True, rules=AT_ONCE)
     assert tree(disk.mirror) == before
+
+
+def test_a_directory_that_cannot_be_changed_keeps_its_records(disk: Disk, tmp_path: Path, moments: Moments) -> None:
+    """Said at once where it is known at once, else of each record; the next one goes on."""
+    with pytest.raises(RecordError, match="prune it as the user that writes the records"):
+        prune([tmp_path / "none"], disk.mirror, confirmed=True)
+
+    def refuse() -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    moments.before("os.rename", disk.document(4).name, refuse)
+    assert disk.prune().pruned == 9
+    assert disk.kept() == {disk.ids[4]: Keep.FAILED}
+    assert "it cannot be deleted: Read-only file system" in {step.detail for step in disk.steps}
+    assert disk.there() == {disk.ids[4]}
+
+
+def test_a_record_written_again_while_it_is_verified_stays(disk: Disk, moments: Moments) -> None:
+    """Hashed and found in the mirror, and then it is another."""
+
+    def write_again() -> None:
+        write_files(disk.records, disk.ids[0], b"new", tokens=b"new")
+
+    moments.before("open", disk.document(0).name, lambda: None)  # on disk
+    moments.before("open", disk.document(0).name, write_again)  # in the mirror
+    assert disk.prune().pruned == 9
+    assert moments.are_over
+    assert disk.kept() == {disk.ids[0]: Keep.CHANGED}
+    assert {step.detail for step in disk.steps} >= {"it was written again, or deleted, while it was verified"}
+    assert disk.document(0).read_bytes() == disk.sidecar(0).read_bytes() == b"new"
 
 
 def test_a_run_that_is_stopped_leaves_records_whole(disk: Disk) -> None:

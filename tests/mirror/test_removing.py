@@ -5,9 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from mirror.record import FileState, read_state
 from mirror.removing import remove_record
 from tests.mirror.local_records import replace_file, state_of, write_files
+from tests.mirror.moments import Moments
 
 
 def states(directory: Path, record_id: str = "tr_a", *kinds: str) -> list[FileState]:
@@ -52,44 +51,6 @@ def test_a_record_that_is_not_as_it_was_stays(tmp_path: Path, name: str, how: st
     before = sorted(os.listdir(tmp_path))  # noqa: PTH208 - hidden names too
     assert not remove_record(tmp_path, verified)
     assert sorted(os.listdir(tmp_path)) == before  # noqa: PTH208 - likewise
-
-
-class Moments:
-    """Lets something happen once, right before a certain call of the file system about a file."""
-
-    def __init__(self) -> None:
-        """Listen to the interpreter's audit events, which nobody can stop listening to."""
-        self._waiting: list[tuple[str, str, Callable[[], object]]] = []
-        sys.addaudithook(self._hear)
-
-    def before(self, event: str, name: str, happens: Callable[[], object]) -> None:
-        """Let it happen before the next call of this kind whose first argument is of this name, or begins so."""
-        self._waiting.append((event, name, happens))
-
-    @property
-    def are_over(self) -> bool:
-        """Whether everything has happened."""
-        return not self._waiting
-
-    def forget(self) -> None:
-        """Let nothing happen any more."""
-        self._waiting.clear()
-
-    def _hear(self, event: str, args: tuple[object, ...]) -> None:
-        for moment in self._waiting:
-            if moment[0] == event and Path(str(args[0])).name.startswith(moment[1]):
-                self._waiting.remove(moment)
-                moment[2]()
-                return
-
-
-MOMENTS = Moments()
-
-
-@pytest.fixture
-def moments() -> Iterator[Moments]:
-    yield MOMENTS
-    MOMENTS.forget()
 
 
 def contents(directory: Path) -> dict[str, bytes]:
