@@ -134,8 +134,8 @@ class AzureStore:
         """Close the connections."""
         fs, retired = self._fs, self._retired
         self._fs = self._retired = self._client = None
-        await _close(fs)
-        await _close(retired)
+        for outdated in (fs, retired):
+            await _close(outdated, self._options.get("credential"))
 
     async def _blob(self, key: str) -> BlobClient:
         return (await self._open()).get_blob_client(self._prefix + key)
@@ -155,7 +155,7 @@ class AzureStore:
             fs = AzureBlobFileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
         _disown(fs)
         outdated, self._retired, self._fs = self._retired, self._fs, fs
-        await _close(outdated)
+        await _close(outdated, self._options.get("credential"))
         client: ContainerClient = fs.service_client.get_container_client(self._container)
         return client
 
@@ -201,11 +201,13 @@ def _disown(fs: AzureBlobFileSystem) -> None:
             finalizer.detach()
 
 
-async def _close(fs: AzureBlobFileSystem | None) -> None:
+async def _close(fs: AzureBlobFileSystem | None, given: object) -> None:
+    """Close the connections; a credential that was ``given`` is its owner's to close."""
     if fs is None:
         return
     for client in (fs.service_client, fs.credential, fs.sync_credential):
-        with contextlib.suppress(Exception):
-            closing = client.close()
-            if inspect.isawaitable(closing):
-                await closing
+        if client is not None and client is not given:
+            with contextlib.suppress(Exception):
+                closing = client.close()
+                if inspect.isawaitable(closing):
+                    await closing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
@@ -54,7 +55,7 @@ def _settings(location: Location, config: MirrorConfig) -> S3Settings | AzureSet
     if location.protocol == "s3":
         return s3_settings(config.storage_options)
     settings = azure_settings(location, config.storage_options)
-    if not settings.endpoint.startswith("https:"):
+    if urlsplit(settings.endpoint).scheme != "https":
         raise UnmappableError(
             "obstore sends Azure nothing to check an upload by, and the endpoint is plain http: what changes on the "
             "way would go unnoticed without TLS"

@@ -21,7 +21,7 @@ PAGE = 1_000
 # Stores on which a file grows under its name and a rename is one cheap step: written aside first.
 RENAMING = frozenset({"sftp", "ssh", "smb", "ftp", "hdfs", "arrow_hdfs", "webhdfs", "dbfs"})
 # fsspec has no common way to close an asynchronous filesystem: where those that there are keep what has to be closed.
-_CLIENTS = ("_s3", "_session", "service_client")
+_CLIENTS = ("_s3", "_session")
 
 
 class FsspecStore:

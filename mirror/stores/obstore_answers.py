@@ -14,6 +14,7 @@ _CODE = re.compile(r"<Code>\s*([^<\s]+)\s*</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 # What reqwest's page of causes holds: an error of the operating system, or of a resolver or TLS.
 _CAUSES = re.compile(r'message: "([^"\n]{1,200})"|error: "([^"\n]{1,200})"')
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _PLACE = re.compile(r"(https?://[^/\s?@]+)[/\s?]")
 _GENERIC = re.compile(r"Generic \w+ error: ")
 _REDIRECT = "Received redirect without LOCATION"
@@ -66,6 +67,9 @@ def understand(error: Exception) -> Exception | None:
     if not type(error).__module__.startswith("obstore"):
         return None
     causes = [cause for match in _CAUSES.finditer(str(error)) for cause in match.groups() if cause]
+    refused = _CERTIFICATE.search(str(error))
+    if refused is not None:
+        causes.append(f"the server's certificate is not accepted, {refused[1]}")
     place = _PLACE.search(text)
     cause = causes[-1] if causes else _GENERIC.sub("", text.rpartition(" - ")[2], count=1)
     return ConnectionError(f"{cause} ({place[1]}): check the endpoint and the network" if place else cause)

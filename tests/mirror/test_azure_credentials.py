@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from azure.core.credentials import AccessToken
 from azure.storage.blob import ContainerSasPermissions, generate_container_sas
 
 from mirror.config import MirrorConfig
-from mirror.errors import AccessDeniedError, CredentialsError
+from mirror.errors import AccessDeniedError, ConfigError, CredentialsError
 from mirror.location import parse_location
 from mirror.store import Store
 from mirror.stores.opening import open_store
@@ -127,3 +128,40 @@ def test_a_machines_own_identity_gives_tokens_and_gives_others_after_a_refresh(
         monkeypatch.setenv("IDENTITY_HEADER", "header")
         opened("az://box/run-7", driver, account_at(storage.url, tls_fronts)).run(use)
     assert len(given) == 2
+
+
+def test_a_credential_that_was_given_is_its_owners_to_close(
+    driver: str, azure_place: AzurePlace, tls_fronts: TlsFronts
+) -> None:
+    """It is used by adlfs, survives a refresh, and is open still after the mirror is not."""
+    if driver == "obstore":
+        with pytest.raises(ConfigError, match="credential"):
+            opened(azure_place.url, driver, {"account_name": "acc", "credential": Given()}).open()
+        return
+    given = Given()
+
+    def store(_method: str, _path: str, headers: Mapping[str, str], _body: bytes) -> Reply:
+        assert headers["authorization"] == "Bearer token"
+        return Reply(status=201, headers={"ETag": '"0x1"'})
+
+    async def use(store: Store) -> None:
+        for _ in range(3):
+            await put(store, KEY, CONTENT)
+            await store.refresh()
+
+    with FaultProxy("http://127.0.0.1:9", check_request=store) as storage:
+        options = account_at(storage.url, tls_fronts) | {"credential": given}
+        opened("az://box/run-7", "auto", options).run(use)
+    assert not given.is_closed
+
+
+class Given:
+    """A credential of the user's own."""
+
+    is_closed = False
+
+    async def get_token(self, *_scopes: str, **_options: object) -> AccessToken:
+        return AccessToken("token", int((dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)).timestamp()))
+
+    async def close(self) -> None:
+        self.is_closed = True

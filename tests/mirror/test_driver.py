@@ -24,6 +24,7 @@ from mirror.testing import Answer, Fault, FaultProxy, Reply
 from mirror.testing.servers import azure_connection_string
 from tests.mirror.places import AzurePlace, Place, S3Place, mirrored_files, record_files
 from tests.mirror.store_kinds import keys_of, kind_of, put
+from tests.mirror.tls import Certificates, Relay
 
 
 @pytest.fixture(autouse=True)
@@ -245,6 +246,16 @@ def test_a_store_that_is_not_there_is_named_with_the_cause(s3_place: S3Place) ->
     with pytest.raises(TryAgainError) as caught:
         kind.run(lambda store: put(store, "tr_1.json.zst", b"here"))
     assert caught.value.reason == "Connection refused (http://127.0.0.1:9): check the endpoint and the network"
+
+
+@pytest.mark.integration
+def test_a_server_that_nobody_vouches_for_is_named(azure_place: AzurePlace, tmp_path: Path) -> None:
+    """It is the certificate that is to be looked at, and not whether the server runs."""
+    untrusted = Certificates.made_in(tmp_path)
+    with Relay(azure_place.server.url, untrusted.server) as server, pytest.raises(TryAgainError) as caught:
+        kind_of(azure_place, via=server.url).run(lambda store: put(store, "tr_1.json.zst", b"here"))
+    assert caught.value.reason.startswith("the server's certificate is not accepted, ")
+    assert caught.value.reason.endswith(f"({server.url}): check the endpoint and the network")
 
 
 @pytest.mark.parametrize("status", [200, 301, 400, 403])
