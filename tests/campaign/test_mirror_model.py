@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,14 @@ from mirror.errors import (
     TryAgainError,
 )
 from mirror.names import KNOWN_KINDS, document_name, parse_name, sidecar_name
-from mirror.testing.stores import FaultyStore, FlipBit, MemoryStore, Raise, StoreFault, StoreThenRaise
+from mirror.testing.stores import FaultyStore, FlipBit, Raise, StoreFault, StoreThenRaise
+from tests.campaign.shared_bucket import SharedBucket
+from tests.mirror.forks import exit_of_child
 from tests.mirror.local_records import write_files
 from tests.mirror.mirrors_in_memory import assert_books_balance, is_put, is_record, mirror_on, on_disk, receipts_in
 
 WAIT_S = 30.0  # far more than a healthy store in memory takes
+MAX_FORKS = 2  # an example, of a process that is not small
 IDS = st.sampled_from(["tr_a", "tr_b", "tr_c", "tr_d"])
 WHICH = st.sampled_from([0, 1])
 KINDS = st.sets(st.sampled_from(["tokens", "experts", "novel"]), max_size=3)
@@ -44,14 +48,15 @@ class TwoMirrors(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._scratch = tempfile.TemporaryDirectory(prefix="mirror-model-")
-        self.records = Path(self._scratch.name)
-        self.memory = MemoryStore(is_versioned=True)
-        self.store = FaultyStore(self.memory)
+        self.records = Path(self._scratch.name, "records")
+        self.records.mkdir()
+        self.bucket = SharedBucket(Path(self._scratch.name, "bucket"))
+        self.store = FaultyStore(self.bucket)
         self.mirrors: list[RecordMirror | None] = [None, None]
         self.kinds: dict[str, set[str]] = {}  # that each record has on disk
         self.options: dict[str, Any] = {}
         self.first: dict[str, set[str]] = {}  # the kinds that each record has had from its first writing on
-        self.outages = self.writes = 0
+        self.outages = self.forks = self.writes = 0
         self.sidecars: dict[str, bytes] = {}  # what is in those of each record
 
     @initialize(
@@ -76,14 +81,9 @@ class TwoMirrors(RuleBasedStateMachine):
 
         Nobody writes what was there before the last time: two mirrors that do not speak with each other could not tell.
         """
-        self.writes += 1
-        if not same:
-            self.sidecars[record_id] = b"sidecar %d" % self.writes
-        content = self.sidecars.setdefault(record_id, b"sidecar")
-        kinds |= self.kinds.get(record_id, set())  # nobody takes a sidecar away
-        self.kinds[record_id] = kinds
-        self.first.setdefault(record_id, kinds)
-        write_files(self.records, record_id, b"document %d" % self.writes, **dict.fromkeys(sorted(kinds), content))
+        content = self._note(record_id, kinds, same=same)
+        document = b"document %d" % self.writes
+        write_files(self.records, record_id, document, **dict.fromkeys(sorted(self.kinds[record_id]), content))
         if hand_over:
             self.submit(record_id, which)
 
@@ -145,6 +145,38 @@ class TwoMirrors(RuleBasedStateMachine):
         stats = mirror.stats()
         assert (stats["pending"], stats["late"]) == (0, 0)
 
+    @precondition(lambda self: self.forks < MAX_FORKS)
+    @rule(record_id=IDS, kinds=KINDS, which=WHICH, ends=st.sampled_from(["drained", "hurried", "killed"]))
+    def fork(self, record_id: str, kinds: set[str], which: int, ends: str) -> None:
+        """A server forks, whatever is under way; the child writes a record and hands it over, then ends in some way.
+
+        It works in whatever weather there is, but for one that drains. The parent goes on as if nothing had happened.
+        """
+        self.forks += 1
+        mirror, other = self._mirror(which), self.mirrors[1 - which]
+        before = mirror.stats()["submitted"]
+
+        def live() -> bool:
+            assert mirror.stats()["submitted"] == 0
+            self.write(record_id, kinds, same=False, which=which, hand_over=True)
+            if ends == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if ends == "drained":
+                self.store.heal()
+                mirror.scan(self.records)
+                assert mirror.flush(WAIT_S), mirror.stats()
+                assert mirror.close(WAIT_S), mirror.stats()
+            else:
+                mirror.close(0.05)
+            assert other is None or other.close(0)
+            assert_books_balance(mirror)
+            return True
+
+        assert exit_of_child(live) == (-signal.SIGKILL if ends == "killed" else 0)
+        self.bucket.catch_up()
+        self._note(record_id, kinds, same=False)  # as the child did
+        assert mirror.stats()["submitted"] >= before
+
     @rule(which=WHICH, timeout_s=st.sampled_from([0.0, 0.05]))
     def close(self, which: int, timeout_s: float) -> None:
         """A server ends, in a hurry; another takes its place later."""
@@ -170,7 +202,7 @@ class TwoMirrors(RuleBasedStateMachine):
         A kind that the mirror sees for the first time may follow a moment later.
         """
         there: set[str] = set()
-        for key in self.memory.keys_put:
+        for key in [put.key for put in self.bucket.written]:
             parsed = parse_name(key) if "/" not in key else None
             if parsed is not None and parsed.kind is None:
                 kinds = self.first[parsed.record_id] & KNOWN_KINDS - set(self.options["exclude"])
@@ -195,26 +227,35 @@ class TwoMirrors(RuleBasedStateMachine):
             self.close(which, WAIT_S)
         puts_before = 0
         for _ in range(2):
-            puts_before = len(self.memory.puts)
+            puts_before = len(self.bucket.written)
             with mirror_on(self.store, **self.options) as mirror:
                 mirror.scan(self.records)
                 assert mirror.flush(WAIT_S), mirror.stats()
                 stats = mirror.stats()
                 assert (stats["failed"], stats["lost"]) == (0, 0)
                 assert mirror.close(WAIT_S)
-        assert [put.key for put in self.memory.puts[puts_before:] if "_receipts/" not in put.key] == []
+        assert [put.key for put in self.bucket.written[puts_before:] if "_receipts/" not in put.key] == []
         excluded = {f".{kind}.zst" for kind in self.options.get("exclude", ())}
         wanted = {
             name: data for name, data in on_disk(self.records).items() if not name.endswith(tuple(excluded) or "\0")
         }
-        assert self.memory.records == wanted
-        receipts = receipts_in(self.memory)
+        assert self.bucket.records == wanted
+        receipts = receipts_in(self.bucket)
         assert receipts.keys() == self.kinds.keys()
-        latest = {put.key: put for put in self.memory.puts}
+        latest = {put.key: put for put in self.bucket.written}
         for receipt in receipts.values():
             for file in receipt.files:
                 assert file.xxh3_128 == xxhash.xxh3_128_hexdigest(wanted[file.name])
                 assert file.etag == latest[file.name].stored.etag
+
+    def _note(self, record_id: str, kinds: set[str], *, same: bool) -> bytes:
+        """Enter into the model that a record is written; return what its sidecars hold."""
+        self.writes += 1
+        if not same:
+            self.sidecars[record_id] = b"sidecar %d" % self.writes
+        self.kinds[record_id] = kinds | self.kinds.get(record_id, set())  # nobody takes a sidecar away
+        self.first.setdefault(record_id, self.kinds[record_id])
+        return self.sidecars.setdefault(record_id, b"sidecar")
 
     def _mirror(self, which: int) -> RecordMirror:
         mirror = self.mirrors[which]

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import threading
-import time
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,37 +13,11 @@ import pytest
 from mirror import RecordMirror
 from mirror.samples import write_corpus
 from mirror.testing.stores import WAIT_S, FaultyStore, MemoryStore
+from tests.mirror.forks import in_child
 from tests.mirror.local_records import write_files
 from tests.mirror.mirrors_in_memory import assert_books_balance, eventually, mirror_on, on_disk, stalling
 
 ROOT = Path(__file__).parents[2]
-
-
-def in_child(work: Callable[[], bool]) -> bool:
-    """Run ``work`` in the child of a fork; whether it returned True there, in time.
-
-    Raises:
-        AssertionError: the child did not end.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads: the point
-        pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = 0 if work() else 2
-        finally:
-            os._exit(code)
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status) == 0
-        if time.monotonic() > deadline:
-            os.kill(pid, 9)
-            os.waitpid(pid, 0)
-            pytest.fail("the child hung")
-        time.sleep(0.005)
 
 
 def test_many_threads_may_hand_over_and_ask(tmp_path: Path) -> None:
