@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from references.link import LinkSummary, link
     from references.link_plan import LinkedStep, Verdict
     from references.mirror_access import MirrorAccess
-    from references.publisher import WandbPublisher
     from references.publisher_process import PublisherProcess
     from references.pull import pull
     from references.pull_plan import PullSummary
     from references.record_log import RecordLog
     from references.run_index import RecordLocation, Row, StepIndex
-    from references.seams import PatientPublisher, Publisher, PublishSettings
+    from references.seams import Publisher, PublishSettings
     from references.selection import Selection, parse_steps
     from references.spool import Spool
     from references.steps import RunFacts, StepFacts, list_steps
@@ -39,13 +38,12 @@ export_on_first_use(
         "references.link": ["LinkSummary", "link"],
         "references.link_plan": ["LinkedStep", "Verdict"],
         "references.mirror_access": ["MirrorAccess"],
-        "references.publisher": ["WandbPublisher"],
         "references.publisher_process": ["PublisherProcess"],
         "references.pull": ["pull"],
         "references.pull_plan": ["PullSummary"],
         "references.record_log": ["RecordLog"],
         "references.run_index": ["RecordLocation", "Row", "StepIndex"],
-        "references.seams": ["PatientPublisher", "PublishSettings", "Publisher"],
+        "references.seams": ["PublishSettings", "Publisher"],
         "references.selection": ["Selection", "parse_steps"],
         "references.spool": ["Spool"],
         "references.steps": ["RunFacts", "StepFacts", "list_steps"],
@@ -61,7 +59,6 @@ __all__ = [
     "LinkedStep",
     "MirrorAccess",
     "OutDirectoryError",
-    "PatientPublisher",
     "PublishSettings",
     "Publisher",
     "PublisherProcess",
@@ -82,7 +79,6 @@ __all__ = [
     "StepIndexer",
     "Verdict",
     "WandbConfig",
-    "WandbPublisher",
     "decode",
     "encode",
     "link",

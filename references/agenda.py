@@ -68,7 +68,8 @@ class Agenda:
         """Begin with nothing to do; ``launch`` runs a call's function elsewhere and has ``ended`` called afterwards."""
         self._settings = settings
         self._patience = patience
-        self._shelf = Shelf(spool, claims or Claims(spool, By.TRAINING))
+        self._shelf = Shelf(spool)
+        self._claims = claims or Claims(spool, By.TRAINING)
         self._claim_s = settings.timeout_s + patience.settle_s + MAX_PAUSE_S
         self._receipts = receipts
         self._index_store = index_store
@@ -83,13 +84,11 @@ class Agenda:
 
     # What the owner tells
 
-    def take(self, key: StepKey, data: bytes, run: Run | None, now: float, *, is_spooled: bool = False) -> None:
-        """Take over a step: make it durable where it is not, and log it as soon as there is an active run."""
+    def take(self, key: StepKey, data: bytes, run: Run | None, now: float) -> None:
+        """Take over a step, which is in the spool, and log it as soon as there is an active run."""
         series = self._series_of(key)
         being_logged = None if self._active is None else self._active.work
         self._counts["replaced"] += self._shelf.discard(key) + series.discard(key.step, being_logged=being_logged)
-        if not is_spooled:
-            self._shelf.spool(key, data)
         work = self._shelf.keep(key, data, now + self._patience.receipts_wait_s)
         if run is not None and run is not self._over.get(key.run):
             self._runs[key.run] = run
@@ -120,10 +119,8 @@ class Agenda:
 
     def leave(self) -> None:
         """Do nothing more: let others log what was not logged, unless the client may still be busy with it."""
-        calls = self._abandoned if self._active is None else [*self._abandoned, self._active]
-        busy = [call.work for call in calls if call.work is not None]
-        busy += [series.unsettled.work for series in self._series.values() if series.unsettled is not None]
-        self._shelf.leave_all_to_others(busy)
+        self._shelf.leave_all_to_others()
+        self._claims.release_all_but(self._with_the_client())
 
     # What the owner asks
 
@@ -156,7 +153,7 @@ class Agenda:
         return min((due for due, *_ in self._todo()), default=None)
 
     def advance(self, now: float) -> None:
-        """Abandon what is overdue, then begin what is ready: one call at most."""
+        """Abandon what is overdue, begin what is ready, one call at most, and claim no more than what is under way."""
         if self._active is not None and now >= self._active.deadline:
             call, self._active = self._active, None
             call.is_abandoned = call.series.is_hanging = True
@@ -165,9 +162,18 @@ class Agenda:
         while self._active is None:
             ready = next((item for item in self._todo() if item[0] <= now), None)
             if ready is None:
-                return
+                break
             _, series, work = ready
             self._begin(series, work, now)
+        works = (work for series in self._series.values() for work in (*series.queue.values(), *series.late.values()))
+        self._claims.release_all_but(self._with_the_client().union(work.key for work in works))
+
+    def _with_the_client(self) -> set[StepKey]:
+        """Return the steps that W&B's client may be busy with."""
+        calls = self._abandoned if self._active is None else [*self._abandoned, self._active]
+        works = [call.work for call in calls]
+        works += [series.unsettled.work for series in self._series.values() if series.unsettled is not None]
+        return {work.key for work in works if work is not None}
 
     def _todo(self) -> list[tuple[float, Series, Work | None]]:
         if len(self._abandoned) >= MAX_ABANDONED_CALLS:
@@ -198,7 +204,12 @@ class Agenda:
 
     def _queue(self, work: Work) -> None:
         self._series_of(work.key).queue[work.key.step] = work
-        self._shelf.claim(work, self._claim_s)
+        self._claim(work)
+
+    def _claim(self, work: Work) -> None:
+        """Keep others from logging a step meanwhile; where they may have done so, W&B is to be asked first."""
+        if not self._claims.hold(work.key, self._claim_s):
+            work.uncertain = True
 
     # Beginning a call
 
@@ -221,9 +232,8 @@ class Agenda:
         if data is None:
             series.drop(work)
             self._shelf.logged(work)
-            self._shelf.leave_to_others(work)
             return
-        self._shelf.claim(work, self._claim_s)
+        self._claim(work)
         patience_ends = self._patience_ends if work.is_logged else work.wait_until
         job = Job(
             key=work.key,

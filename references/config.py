@@ -7,7 +7,7 @@ frozen: OmegaConf takes that for read-only and then takes no overrides.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +20,7 @@ from references.seams import PublishSettings
 if TYPE_CHECKING:
     from references.callback import SkycapRecordIndex
     from references.record_log import RecordLog
-    from references.run_index import StepIndex
+    from references.run_index import Phase, StepIndex
 
 
 @dataclass(kw_only=True)
@@ -162,7 +162,7 @@ def make_record_index(
 class _Nobody:
     """The publisher of a run that is not indexed: nothing is published."""
 
-    def publish(self, index: StepIndex, *, run: object | None) -> None:
+    def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex | None], *, run: object | None) -> None:
         """Never called: no phase is indexed."""
 
     def stats(self) -> Mapping[str, int]:

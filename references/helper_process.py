@@ -1,4 +1,4 @@
-"""A helper process as its owner sees it: a pipe to talk over, a thread that hears it, and an end in any case."""
+"""A helper process as its owner sees it: a pipe to talk over, two threads that do so, and an end in any case."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from queue import SimpleQueue
 
 from references.calls import THREAD_NAME
 
@@ -25,7 +26,7 @@ class HelperProcess:
     """Runs ``references.publisher_child``. What it imports is what its owner can import; it has no terminal."""
 
     def __init__(self, hear: Callable[[object], None], gone: Callable[[], None]) -> None:
-        """Start it; it is heard after ``listen``.
+        """Start it; it is heard, and hears, after ``listen``.
 
         Args:
             hear: called with each message of its, on the thread that hears it.
@@ -36,12 +37,12 @@ class HelperProcess:
         """
         self._hear = hear
         self._gone = gone
-        self._sending = threading.Lock()
-        self.is_alive = True  # as far as anybody knows; written by the thread that hears it
+        self._unsent: SimpleQueue[object] = SimpleQueue()  # None: there is nobody to tell any more
         self._socket, other_end = socket.socketpair()
         self._connection = Connection(os.dup(self._socket.fileno()))
+        path = json.dumps([str(entry) for entry in sys.path])
         with other_end:
-            command = [sys.executable, "-c", _BEGIN, json.dumps(sys.path), str(other_end.fileno()), str(os.getpid())]
+            command = [sys.executable, "-c", _BEGIN, path, str(other_end.fileno()), str(os.getpid())]
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 command,
                 pass_fds=[other_end.fileno()],
@@ -49,35 +50,50 @@ class HelperProcess:
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,  # an interrupt from the terminal is for its owner, who ends it
             )
-        self._thread = threading.Thread(target=self._listen, name=f"{THREAD_NAME}-helper", daemon=True)
+        self._speaker = threading.Thread(target=self._speak, name=f"{THREAD_NAME}-to-helper", daemon=True)
+        self._listener = threading.Thread(target=self._listen, name=f"{THREAD_NAME}-helper", daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process is there; it may hang."""
+        return self._process.poll() is None
 
     def listen(self) -> None:
-        """Begin to hear it."""
-        self._thread.start()
+        """Begin to talk with it."""
+        self._speaker.start()
+        self._listener.start()
 
     def send(self, message: object) -> None:
-        """Tell it something; in vain if it is gone. Any thread may call; may block while it does not listen."""
-        with contextlib.suppress(OSError), self._sending:
-            self._connection.send(message)
+        """Tell it something, as soon as it listens; in vain if it is gone. Any thread may call; never blocks."""
+        self._unsent.put(message)
 
     def end(self) -> None:
-        """See it leave, or kill it; afterwards neither the process nor the thread is there."""
+        """See it leave, or kill it; afterwards neither the process nor the threads are there."""
         try:
             self._process.wait(LEAVE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._hang_up()
+        self._listener.join()
+
+    def _hang_up(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # a fork at a bad moment may hold the other end open
-        self._thread.join()
+
+    def _speak(self) -> None:
+        with contextlib.suppress(OSError):
+            while (message := self._unsent.get()) is not None:
+                self._connection.send(message)
 
     def _listen(self) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self._hear(self._connection.recv())
-        self.is_alive = False
         self._process.wait()
-        with self._sending:
-            self._connection.close()
-            self._socket.close()
+        self._hang_up()
+        self._unsent.put(None)
+        self._speaker.join()
+        self._connection.close()
+        self._socket.close()
         self._gone()

@@ -1,8 +1,8 @@
 """At the end of each step, what the generator did becomes the step's index: for any trainer.
 
 On the training thread is done only what takes a few milliseconds: take the entries, see the batch, hand both over. A
-mistake of the trainer's raises into the step. The index is built where the publisher works, if it lets us; a bug in
-that raises into the step after. Whatever happens afterwards is the publisher's.
+mistake of the trainer's raises into the step. The index is built where the publisher works; a bug in that raises into
+the step after. Whatever happens afterwards is the publisher's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from references.phases import check_phases
 from references.publisher_process import PublisherProcess
 from references.rows import build_index
 from references.run_index import MAX_STEP_DIGITS, Phase, StepIndex
-from references.seams import PatientPublisher, PublishSettings
+from references.seams import PublishSettings
 
 if TYPE_CHECKING:
     from references.batch import Batch, SeenBatch
@@ -205,10 +205,7 @@ class StepIndexer:
         number = _checked_step(phase, step)
         self._run_id = plain.text(plain.field(run, "id")) or self._run_id
         build = partial(self._build, self._run_id, phase, number, choose, seen)
-        if isinstance(self._publisher, PatientPublisher):
-            self._publisher.publish_later(phase, number, build, run=run)
-        elif (index := build()) is not None:
-            self._publisher.publish(index, run=run)
+        self._publisher.publish(phase, number, build, run=run)
 
     def _build(
         self,

@@ -42,22 +42,13 @@ class RunTicket:
     environment: Mapping[str, str] = field(repr=False)  # with its key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Step:
-    """To the helper: a step to log, which is in the spool already or, since that failed, is yet to be put there."""
+    """To the helper: a step to log; it is in the spool already, unless that did not take it."""
 
-    number: int
     key: StepKey
     data: bytes
     run: RunTicket | None
-    is_spooled: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """From the helper: nobody else need keep that step any more."""
-
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +68,15 @@ class IsOver:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """From the helper, whenever something has happened."""
+    """From the helper, whenever something has happened.
 
+    Attributes:
+        taken: how many steps it has heard of.
+        counts: what became of them, by name.
+        has_logged_all: whether W&B, or the client of an offline run, has all of them.
+    """
+
+    taken: int
     counts: Mapping[str, int]
     has_logged_all: bool
 

@@ -1,4 +1,7 @@
-"""What one process has to hand over to its helper process, and what it knows of what became of it."""
+"""What one process hands over to its helper process, and what it knows of what became of it.
+
+A step is in the spool before the helper hears of it: whichever process dies, `record-mirror link` finds it there.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +11,45 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import count
+from collections.abc import Callable
+from dataclasses import dataclass
 from queue import SimpleQueue
 
+import msgspec
+
+from references import plain
 from references.agenda import COUNTERS
 from references.calls import THREAD_NAME
+from references.codec import encode
 from references.helper_process import LEAVE_S, HelperProcess
-from references.messages import AskIsOver, Close, Closed, IsOver, Order, Remark, Report, RunTicket, Step, Taken
+from references.messages import AskIsOver, Close, Closed, IsOver, Order, Remark, Report, RunTicket, Step
 from references.run_index import Phase, StepIndex
 from references.run_tickets import RunTickets
 from references.seams import MOST
 from references.spool import SpoolError, StepKey
 from references.wandb_client import SERVICE
-from references.worker import EXIT_GRACE_S, LEAVING_GRACE_S, name_step
+from references.worker import EXIT_GRACE_S
 
 logger = logging.getLogger(__name__)
 
+LEAVING_GRACE_S = 10.0  # where the interpreter leaves; what is not in the spool by then is lost
 NOW = ("pending", "spooled", "waiting_for_receipts", "without_run")  # counts that go down again
-NOTHING_YET: Mapping[str, int] = dict.fromkeys((*COUNTERS, *NOW), 0)
+NOTHING_YET = Report(0, dict.fromkeys((*COUNTERS, *NOW), 0), has_logged_all=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
     phase: Phase
     step: int
-    name: Callable[[], tuple[StepKey, bytes] | None]  # builds the index, and says which step of which run it is
+    build: Callable[[], StepIndex | None]
     run: object | None
-    is_again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Spooled:
+    key: StepKey
+    data: bytes
+    error: SpoolError | None  # why it is not in the spool
 
 
 class Outbox:
@@ -51,50 +63,57 @@ class Outbox:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()  # None: close was called
         self._deadline = 0.0  # written by close before it puts None into ``_jobs``
         self._service: str | None = None  # of W&B's client, that the helper is connected to; written by our thread
-        self._numbers = count()  # likewise
         self._ended = threading.Event()  # there is no helper any more, nor will there be one
         self._lock = threading.Lock()  # guards all below
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._waiting = 0  # jobs
-        self._dropped = 0  # steps that no helper took
+        self._dropped = 0  # steps that no helper was given
         self._is_whole = True  # no step was dropped, not built, or left to the spool by a helper that died
         self._bug: BaseException | None = None  # not raised yet
         self._helper: HelperProcess | None = None
-        self._unconfirmed: dict[int, _Job] = {}  # sent, and not known to be in the spool
-        self._report = Report(NOTHING_YET, has_logged_all=True)
+        self._sent = 0  # steps, to this helper
+        self._report = NOTHING_YET  # of this helper
         self._earlier: Counter[str] = Counter()  # of helpers that died
 
     def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex | None], run: object | None) -> None:
         """Take over a step; when that is not possible any more, write it to the spool here and now."""
-        job = _Job(phase, step, partial(_name, build, run), run)
+        job = _Job(phase, step, build, run)
         with self._lock:
             takes = not self._is_closed and self._waiting < self._order.settings.queue_size
             if takes:
                 self._waiting += 1
                 self._jobs.put(job)
                 self._start()
-        if not takes:
-            self._only_spool(job)
+        if not takes and (spooled := self._spool(job)) is not None:
+            self._drop(spooled)
         self._raise_bug()
 
     def counts(self) -> dict[str, int]:
         """Return what happened so far and what is left, by name."""
         with self._lock:
             counts = {name: number + self._earlier[name] for name, number in self._report.counts.items()}
-            counts["pending"] += self._waiting + len(self._unconfirmed)
+            counts["pending"] += self._waiting + self._on_the_way
             counts["dropped"] += self._dropped
-            has_heard = self._report.counts is not NOTHING_YET
+            has_heard = self._report is not NOTHING_YET
         return counts if has_heard else {**counts, "spooled": self._order.spool.count()}
 
     def close(self, timeout_s: float) -> bool:
         """Finish what can be finished in that time, and end the helper; say whether W&B has every step."""
-        self._end(min(timeout_s, MOST), EXIT_GRACE_S + LEAVE_S)
+        self._end(min(timeout_s, MOST), EXIT_GRACE_S)
         atexit.unregister(self._leave)
         self._raise_bug()
         with self._lock:
-            is_rest = bool(self._waiting or self._unconfirmed)
-            return self._is_whole and self._report.has_logged_all and not is_rest
+            return self._is_whole and not self._waiting and self._has_logged_all
+
+    @property
+    def _on_the_way(self) -> int:
+        """How many steps the helper has not heard of, or not said so."""
+        return self._sent - self._report.taken
+
+    @property
+    def _has_logged_all(self) -> bool:
+        return self._report.has_logged_all and not self._on_the_way
 
     def _raise_bug(self) -> None:
         with self._lock:
@@ -116,31 +135,38 @@ class Outbox:
                 self._jobs.put(None)
         if thread is None:
             return
-        self._ended.wait(timeout_s + grace_s)
+        thread.join(timeout_s + grace_s)
+        self._ended.wait(max(0.0, self._deadline + EXIT_GRACE_S + LEAVE_S - time.monotonic()))
         with self._lock:
             helper = self._helper
         if helper is not None:
             helper.end()
-        thread.join(grace_s)
 
     def _leave(self) -> None:
-        """Let the helper write to the spool what it has: the interpreter leaves, and nobody has closed."""
+        """Write to the spool what was not yet: the interpreter leaves, and nobody has closed."""
         if os.getpid() == self._pid:  # a forked child has the handler, and neither the thread nor the helper
             self._end(0, LEAVING_GRACE_S)
 
-    def _only_spool(self, job: _Job) -> None:
-        """Write a step to the spool that no helper has taken."""
-        named = job.name()
-        if named is None:
-            return
-        key, data = named
-        with self._lock:
-            self._dropped += 1
-            self._is_whole = False
+    def _spool(self, job: _Job) -> _Spooled | None:
+        """Build a step and make it durable; None where there is nothing in it."""
+        index = job.build()
+        if index is None:
+            return None
+        key, data = _name(index, job.run)
         try:
             self._order.spool.put(key, data)
         except SpoolError as error:
-            logger.error("%s step %d is lost: %s", key.phase, key.step, error)  # noqa: TRY400 - the sentence says all
+            return _Spooled(key, data, error)
+        return _Spooled(key, data, None)
+
+    def _drop(self, step: _Spooled) -> None:
+        """Leave a step to the spool."""
+        key = step.key
+        with self._lock:
+            self._dropped += 1
+            self._is_whole = False
+        if step.error is not None:
+            logger.error("%s step %d is lost: %s", key.phase, key.step, step.error)
         else:
             logger.warning("%s step %d is not logged by this process; the spool keeps it", key.phase, key.step)
 
@@ -166,44 +192,25 @@ class Outbox:
             helper.send(Close(max(0.0, self._deadline - time.monotonic())))
 
     def _hand_over(self, job: _Job) -> None:
-        named = job.name()
-        if named is None:
+        step = self._spool(job)
+        if step is None:
             return
-        key, data = named
-        built = replace(job, name=lambda: named)
-        is_spooled = self._spool(key, data)
         ticket = self._tickets.of(job.run)
         helper = self._helper_for(ticket)
-        if helper is None:
-            self._only_spool(built)
+        with self._lock:
+            takes = helper is not None and self._on_the_way < self._order.settings.queue_size
+            if takes and helper is self._helper:
+                self._sent += 1
+            elif takes:  # it has just died
+                self._is_whole = False
+        if helper is None or not takes:
+            self._drop(step)
             return
-        number = next(self._numbers)
-        with self._lock:
-            self._unconfirmed[number] = built
-        helper.send(Step(number=number, key=key, data=data, run=ticket, is_spooled=is_spooled))
-        with self._lock:
-            missed = self._unconfirmed.pop(number, None) if self._helper is not helper else None
-        if missed is not None:  # it died before the step was among what it had
-            self._hand_over_again([missed])
-
-    def _spool(self, key: StepKey, data: bytes) -> bool:
-        """Make a step durable before anybody else has to do with it; say whether that was possible."""
-        try:
-            self._order.spool.put(key, data)
-        except SpoolError:
-            return False  # the helper tries again, and says so
-        return True
-
-    def _hand_over_again(self, jobs: Iterable[_Job]) -> None:
-        """Give what a helper did not take to the next one, but no step to a third."""
-        for job in jobs:
-            with self._lock:
-                takes = not self._is_closed and not job.is_again
-                if takes:
-                    self._waiting += 1
-                    self._jobs.put(replace(job, is_again=True))
-            if not takes:
-                self._only_spool(job)
+        if step.error is not None:
+            logger.error(
+                "%s step %d is not in the spool, and lost if W&B fails too: %s", job.phase, job.step, step.error
+            )
+        helper.send(Step(step.key, step.data, ticket))
 
     def _helper_for(self, ticket: RunTicket | None) -> HelperProcess | None:
         """Return a helper that can log to this run, or None where none can be started any more."""
@@ -241,9 +248,6 @@ class Outbox:
 
     def _hear(self, message: object) -> None:
         match message:
-            case Taken(number=number):
-                with self._lock:
-                    self._unconfirmed.pop(number, None)
             case Report():
                 with self._lock:
                     self._report = message
@@ -264,20 +268,21 @@ class Outbox:
     def _gone(self) -> None:
         with self._lock:
             self._helper = None
-            left, self._unconfirmed = list(self._unconfirmed.values()), {}
             has_died = not self._ended.is_set()
             if has_died:
-                self._is_whole = self._is_whole and self._report.has_logged_all
+                self._is_whole = self._is_whole and self._has_logged_all
                 self._earlier.update({name: self._report.counts[name] for name in COUNTERS})
-                self._report = Report(NOTHING_YET, has_logged_all=True)
+                self._sent, self._report = 0, NOTHING_YET
             is_end = self._is_closed
         if has_died:
             logger.error("the process that logs to W&B is gone; the spool keeps the steps that it had not logged yet")
-        self._hand_over_again(left)
         if is_end:
             self._ended.set()
 
 
-def _name(build: Callable[[], StepIndex | None], run: object | None) -> tuple[StepKey, bytes] | None:
-    index = build()
-    return None if index is None else name_step(index, run)
+def _name(index: StepIndex, run: object | None) -> tuple[StepKey, bytes]:
+    """Return which step of which run it is, and its bytes; an index that knows no run belongs to the one given."""
+    run_id = plain.field(run, "id")  # whatever a trainer's tracker has there
+    if not index.run and isinstance(run_id, str):
+        index = msgspec.structs.replace(index, run=run_id)
+    return StepKey(index.run, index.phase, index.step), encode(index)

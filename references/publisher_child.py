@@ -10,13 +10,20 @@ import gc
 import logging
 import os
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 
-from references.messages import AskIsOver, Close, Closed, IsOver, Order, Remark, Report, RunTicket, Step, Taken
+from references.agenda import Agenda, Patience
+from references.bounded import BoundedIndexStore, BoundedReceipts
+from references.claims import By, Claims
+from references.landing import IndexStore, Receipts
+from references.messages import AskIsOver, Close, Closed, IsOver, Order, Remark, RunTicket, Step
 from references.mirror_access import MirrorAccess
-from references.publisher import make_worker
 from references.remote_run import RemoteRun, use
+from references.seams import PublishSettings
+from references.spool import Spool
+from references.worker import Launch, Worker
 
 PARENT_CHECK_S = 1.0  # between two looks at whether the training process is there
 ANSWER_S = 10.0  # what it may take to say whether a run was finished
@@ -42,22 +49,21 @@ class Helper:
         access = None if order.mirror is None else MirrorAccess(*order.mirror)
         self._worker = make_worker(
             order.settings,
-            spool=order.spool,
+            order.patience,
+            order.spool,
             receipts=access,
             index_store=access,
-            patience=order.patience,
-            changed=lambda: self.send(self._report()),
             trainer=parent,
+            changed=lambda: self.send(self._worker.report),
         )
+        self._worker.start()
 
     def work(self) -> None:
         """Do what comes until told to leave, or until the training process is gone and all it said was heard."""
-        try:
+        with contextlib.suppress(EOFError, OSError):  # it is gone
             while os.getppid() == self._parent or self._connection.poll():
                 if self._connection.poll(PARENT_CHECK_S):
                     self._do(self._connection.recv())
-        except (EOFError, OSError):
-            pass  # it is gone
         self._worker.close(0)
 
     def send(self, message: object) -> None:
@@ -67,9 +73,8 @@ class Helper:
 
     def _do(self, message: object) -> None:
         match message:
-            case Step(number=number, key=key, data=data, run=ticket, is_spooled=is_spooled):
-                run = None if ticket is None else self._run_of(ticket)
-                self._worker.publish_bytes(key, data, run, lambda: self.send(Taken(number)), is_spooled=is_spooled)
+            case Step(key=key, data=data, run=ticket):
+                self._worker.take(key, data, None if ticket is None else self._run_of(ticket))
             case IsOver():
                 self._answers.put(message)
             case Close(timeout_s=timeout_s):
@@ -77,11 +82,8 @@ class Helper:
 
     def _close(self, timeout_s: float) -> None:
         self._worker.close(timeout_s)
-        self.send(Closed(self._report()))
+        self.send(Closed(self._worker.report))
         os._exit(0)  # whatever hangs
-
-    def _report(self) -> Report:
-        return Report(self._worker.counts(), self._worker.has_logged_all)
 
     def _run_of(self, ticket: RunTicket) -> RemoteRun:
         if ticket.number not in self._runs:
@@ -92,11 +94,12 @@ class Helper:
     def _is_over(self, run: int) -> bool:
         with self._asking:
             self.send(AskIsOver(run))
-            with contextlib.suppress(Empty):
+            try:
                 while (answer := self._answers.get(timeout=ANSWER_S)).run != run:
                     pass  # to a question that was given up
-                return answer.is_over
-        return True  # whoever began it is gone
+            except Empty:
+                raise TimeoutError("the training process does not say whether the run was finished") from None
+            return answer.is_over
 
 
 class _Forwarding(logging.Handler):
@@ -108,6 +111,32 @@ class _Forwarding(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._helper.send(Remark(record.name, record.levelno, self.format(record)))
+
+
+def make_worker(
+    settings: PublishSettings,
+    patience: Patience,
+    spool: Spool,
+    receipts: Receipts | None,
+    index_store: IndexStore | None,
+    *,
+    trainer: int,
+    changed: Callable[[], object] = lambda: None,
+) -> Worker:
+    """Make the worker that logs the steps of the process ``trainer``; ``changed``: see ``Worker``."""
+
+    def make_agenda(launch: Launch) -> Agenda:
+        return Agenda(
+            settings=settings,
+            patience=patience,
+            spool=spool,
+            receipts=None if receipts is None else BoundedReceipts(receipts, patience.mirror_timeout_s),
+            index_store=None if index_store is None else BoundedIndexStore(index_store, patience.mirror_timeout_s),
+            launch=launch,
+            claims=Claims(spool, By.TRAINING, process=trainer),
+        )
+
+    return Worker(make_agenda, changed)
 
 
 def main(descriptor: int, parent: int) -> None:

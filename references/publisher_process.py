@@ -1,8 +1,8 @@
 """Logs each step to W&B from a helper process: neither its work nor its hanging is felt by the training process.
 
 What is left here is to have a step's index built, to write it to the spool and to hand over its bytes, which one thread
-does. The helper does the rest: receipts, manifest, W&B. What a helper that dies had not heard of is given to another
-one; the steps that it had wait in the spool for `record-mirror link`.
+does. The helper does the rest: receipts, manifest, W&B. One that dies is replaced for the next step; the steps that it
+had not logged wait in the spool for `record-mirror link`.
 """
 
 from __future__ import annotations
@@ -80,18 +80,21 @@ class PublisherProcess:
         self._pid = os.getpid()
         self._inherited: list[Outbox] = []  # whose helpers are the parent's: to forget them would touch these
 
-    def publish(self, index: StepIndex, *, run: object | None) -> None:
-        """Take over one step's index; see ``references.seams.Publisher``."""
-        self.publish_later(index.phase, index.step, lambda: index, run=run)
-
-    def publish_later(
-        self, phase: Phase, step: int, build: Callable[[], StepIndex | None], *, run: object | None
-    ) -> None:
-        """Take over one step; see ``references.seams.PatientPublisher``."""
+    def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex | None], *, run: object | None) -> None:
+        """Take over one step; see ``references.seams.Publisher``."""
         self._own().publish(phase, step, build, run)
 
     def stats(self) -> Mapping[str, int]:
-        """Return the counts so far, by name; see ``WandbPublisher.stats``."""
+        """Return the counts so far, by name.
+
+        - ``logged``: steps that W&B has; ``completed``: newer versions of them, for records that landed late.
+        - ``failed``, ``timed_out``, ``dropped``: steps that were given up, if only for now; the spool keeps them.
+        - ``retried``: further tries.
+        - ``replaced``: contents that a newer one of the same step replaced before they were logged.
+        - ``offline``, ``disabled``: steps given to a client that does not send them; the spool keeps them.
+        - Now: ``pending``: steps in the queue; ``without_run``: steps waiting for an active run; ``spooled``: steps in
+          the spool, of any process; ``waiting_for_receipts``: steps some of whose records have not landed.
+        """
         return self._own().counts()
 
     def close(self, timeout_s: float) -> bool:

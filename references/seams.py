@@ -1,7 +1,7 @@
 """The seam between what a step means and who tells W&B about it.
 
-The training callback hands each step's index to a ``Publisher``, which owns everything that is slow or may fail. A
-``PatientPublisher`` also has the index built where it works, so that the training thread need not. The one for W&B is
+The training callback hands each step to a ``Publisher``, which owns everything that is slow or may fail, and has the
+step's index built where it works, so that the training thread need not. The one for W&B is
 ``references.publisher_process.PublisherProcess``, which the callback makes unless it is given another; making it starts
 nothing.
 """
@@ -9,7 +9,7 @@ nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from references.errors import ConfigError
 
@@ -58,14 +58,19 @@ class Publisher(Protocol):
     fails later is logged and counted in ``stats``, never raised.
     """
 
-    def publish(self, index: StepIndex, *, run: object | None) -> None:
-        """Take over one step's index.
+    def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex | None], *, run: object | None) -> None:
+        """Take over one step, whose index is still to be built.
 
         The same phase and step may come again (a resumed run): that is a newer version of the same step. After
         ``close`` an index is still made durable where that needs no network, and counted as dropped.
 
         Args:
-            index: what to publish; never changed by anybody. ``index.run`` is "" when no run was ever seen.
+            phase: what has ended, a training step or an evaluation.
+            step: its global step.
+            build: returns the index, which nobody changes any more; None: there is nothing in it. Called once, here or
+                on another thread, and then for one step after the other. Whatever it raises is a bug of ours, and is
+                raised here, by a later call or by ``close``, which do their work first. ``index.run`` is "" when no run
+                was ever seen.
             run: W&B's run to log to, e.g. ``wandb.run``; None when there is none now: spool the index and log it later.
         """
         ...
@@ -75,7 +80,7 @@ class Publisher(Protocol):
         ...
 
     def close(self, timeout_s: float) -> bool:
-        """Finish what is under way, then end the worker.
+        """Finish what is under way, then end whatever works on it.
 
         May be called again, and without anything having been published.
 
@@ -84,20 +89,5 @@ class Publisher(Protocol):
 
         Returns:
             Whether everything that was published has also been logged (or waits in the spool of an offline run).
-        """
-        ...
-
-
-@runtime_checkable
-class PatientPublisher(Publisher, Protocol):
-    """A publisher that takes over steps whose index is still to be built."""
-
-    def publish_later(
-        self, phase: Phase, step: int, build: Callable[[], StepIndex | None], *, run: object | None
-    ) -> None:
-        """Take over one step; as ``publish``, but for the index, which ``build`` returns; None: there is nothing in it.
-
-        ``build`` is called once, on another thread, steps in the order of their calls. Whatever it raises is a bug of
-        ours: the next call of ``publish``, ``publish_later`` or ``close`` does its work, then raises it.
         """
         ...

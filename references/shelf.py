@@ -1,13 +1,11 @@
-"""The steps that this process took over and W&B does not have: on disk, and set aside where nothing can be done now."""
+"""The steps that this process took over and W&B does not have: in memory, on disk, and set aside for now."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
 import msgspec
 
-from references.claims import Claims
 from references.codec import decode, encode
 from references.errors import IndexFormatError
 from references.series import Work
@@ -19,11 +17,10 @@ logger = logging.getLogger(__name__)
 class Shelf:
     """Used by one thread. ``parked`` waits for an active run, ``later`` until W&B is seen to work."""
 
-    def __init__(self, spool: Spool, claims: Claims) -> None:
+    def __init__(self, spool: Spool) -> None:
         """Begin with nothing set aside; what is in the spool already belongs to other processes."""
         self._spool = spool
-        self._claims = claims
-        self._unlogged: dict[StepKey, str] = {}
+        self._unlogged: dict[StepKey, Work] = {}
         self.parked: dict[StepKey, Work] = {}
         self.later: dict[StepKey, Work] = {}
 
@@ -36,18 +33,10 @@ class Shelf:
         """Whether W&B, or the client of an offline run, has everything that was taken over."""
         return not self._unlogged
 
-    def spool(self, key: StepKey, data: bytes) -> None:
-        """Make a step durable; what the disk does not take is logged from memory."""
-        try:
-            self._spool.put(key, data)
-        except SpoolError as error:
-            logger.error("%s step %d is not in the spool, and lost if W&B fails too: %s", key.phase, key.step, error)  # noqa: TRY400 - the sentence says all
-
     def keep(self, key: StepKey, data: bytes, wait_until: float) -> Work:
         """Keep in mind that a step is to be logged."""
-        content = content_hash(data)
-        self._unlogged[key] = content
-        return Work(key=key, content=content, data=data, wait_until=wait_until)
+        work = self._unlogged[key] = Work(key=key, content=content_hash(data), data=data, wait_until=wait_until)
+        return work
 
     def load(self, work: Work) -> bytes | None:
         """Return a step's bytes; None when they are gone, since another process logged them or a newer content came."""
@@ -58,27 +47,26 @@ class Shelf:
 
     def logged(self, work: Work) -> None:
         """Hear that W&B has it."""
-        if self._unlogged.get(work.key) == work.content:
+        if self._unlogged.get(work.key) is work:
             del self._unlogged[work.key]
 
     def remove(self, work: Work) -> None:
         """Take a step that needs nothing more from the spool."""
         self._spool.remove(work.key, work.content)
-        self.leave_to_others(work)
-
-    def claim(self, work: Work, for_s: float) -> None:
-        """Keep others from logging a step meanwhile; where they may have done so, W&B is to be asked first."""
-        if not self._claims.hold(work.key, for_s):
-            work.uncertain = True
 
     def leave_to_others(self, work: Work) -> None:
-        """Let others log what is in the spool, unless that is a newer content by now."""
-        if self._unlogged.get(work.key, work.content) == work.content:
-            self._claims.release(work.key)
+        """Let the spool alone have the bytes, where it takes them: memory is for what is logged next."""
+        data, work.data = work.data, None
+        if data is None:
+            return
+        if self._read(work) is None:  # it was full when the step came, or somebody has emptied it
+            self._write(work.key, data)
+        work.data = data if self.load(work) is None else None
 
-    def leave_all_to_others(self, but: Iterable[Work]) -> None:
-        """Let others log everything, except what W&B's client may still be busy with."""
-        self._claims.release_all_but({work.key for work in but})
+    def leave_all_to_others(self) -> None:
+        """Do so with all that W&B does not have."""
+        for work in self._unlogged.values():
+            self.leave_to_others(work)
 
     def discard(self, key: StepKey) -> int:
         """Drop an older content of a step, and return how many there were."""
@@ -103,11 +91,8 @@ class Shelf:
             self.later[work.key] = work
 
     def _set_aside(self, work: Work) -> None:
-        """Let the spool alone hold the bytes, if it has them: memory is for what is logged next."""
         self.leave_to_others(work)
         work.uncertain = True  # they may have logged it when it comes back
-        data, work.data = work.data, None
-        work.data = data if self.load(work) is None else None
 
     def _read(self, work: Work) -> bytes | None:
         try:
@@ -115,6 +100,14 @@ class Shelf:
         except SpoolError as error:
             logger.warning("%s", error)
             return None
+
+    def _write(self, key: StepKey, data: bytes) -> bool:
+        try:
+            self._spool.put(key, data)
+        except SpoolError as error:
+            logger.error("%s step %d is not in the spool, and lost if W&B fails too: %s", key.phase, key.step, error)  # noqa: TRY400 - the sentence says all
+            return False
+        return True
 
     def _adopt(self, work: Work, run_id: str) -> bool:
         """Give a step that had no run to this one."""
@@ -124,14 +117,16 @@ class Shelf:
         except IndexFormatError as error:
             logger.warning("the spool's %s step %d is not logged: %s", work.key.phase, work.key.step, error)
             index = None
-        if index is None or data is None:
+        if index is None:
             return False
-        without_run = (work.key, work.content)
-        adopted = encode(msgspec.structs.replace(index, run=run_id))
-        key = StepKey(run_id, work.key.phase, work.key.step)
-        self.spool(key, adopted)
-        named = self.keep(key, adopted, work.wait_until)
+        key, without_run = StepKey(run_id, work.key.phase, work.key.step), (work.key, work.content)
         self._unlogged.pop(work.key, None)
-        work.key, work.content, work.data, work.index_written = named.key, named.content, adopted, False
-        self._spool.remove(*without_run)
+        if key in self._unlogged:  # it has come again, with its run
+            self._spool.remove(*without_run)
+            return False
+        adopted = encode(msgspec.structs.replace(index, run=run_id))
+        work.key, work.content, work.data, work.index_written = key, content_hash(adopted), adopted, False
+        self._unlogged[key] = work
+        if self._write(key, adopted):
+            self._spool.remove(*without_run)
         return True

@@ -19,7 +19,7 @@ from references.artifact_name import step_alias
 from references.attempt import Job, attempt
 from references.calls import Call
 from references.outcome import Outcome, Result
-from references.run_index import StepIndex
+from references.run_index import Phase, StepIndex
 from references.seams import PublishSettings
 from references.spool import Spool, StepKey, content_hash
 from references.wandb_client import LATEST, Run, find
@@ -66,11 +66,15 @@ class Publishing(RuleBasedStateMachine):
 
     # The indexer's publisher
 
-    def publish(self, index: StepIndex, *, run: object | None) -> None:
-        """Take a step over, as the worker does."""
-        data = encode(index)
-        self.published[index.step] = data
-        self.agenda.take(StepKey("r", index.phase, index.step), data, cast("Run | None", run), self.now)
+    def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex | None], *, run: object | None) -> None:
+        """Spool a step and take it over, as the training process and its helper do."""
+        index = build()
+        if index is None:
+            return
+        key, data = StepKey("r", phase, step), encode(index)
+        self.published[step] = data
+        self.spool.put(key, data)
+        self.agenda.take(key, data, cast("Run | None", run), self.now)
         self.agenda.advance(self.now)
 
     def stats(self) -> Mapping[str, int]:

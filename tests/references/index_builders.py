@@ -13,7 +13,7 @@ from references.entry import Entry
 from references.run_index import PHASES, Phase, RecordLocation, Row, StepIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence, Sized
+    from collections.abc import Callable, Iterable, Sequence, Sized
 
 
 @dataclass
@@ -132,9 +132,12 @@ class KeepingPublisher:
         self.closed_within_s: list[float] = []
         self._finishes = finishes
 
-    def publish(self, index: StepIndex, *, run: object | None) -> None:
-        """Keep the index."""
-        self.published.append((index, run))
+    def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex | None], *, run: object | None) -> None:
+        """Keep the index, if there is one."""
+        index = build()
+        if index is not None:
+            assert (index.phase, index.step) == (phase, step)
+            self.published.append((index, run))
 
     def stats(self) -> dict[str, int]:
         """Count what was published as logged."""

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mirror.location import Location
 from mirror.receipts.receipt import FileReceipt, Receipt
 from references.agenda import Patience
 from references.calls import THREAD_NAME
+from references.codec import encode
 from references.landing import IndexStore, Receipts
-from references.publisher import WandbPublisher
+from references.publisher_child import make_worker
 from references.publisher_process import PublisherProcess
 from references.run_index import Phase, RecordLocation, Row, StepIndex
 from references.seams import Publisher, PublishSettings
-from references.spool import Spool
+from references.spool import Spool, StepKey
 
 if TYPE_CHECKING:
+    from references.wandb_client import Run
     from tests.references.wandb_standin.server import WandbServer
     from tests.references.wandb_standin.state import Version
 
@@ -104,26 +108,67 @@ class SleepingMirror(MirrorReceipts, MirrorIndexes):
         super().write(phase, step, data)
 
 
+class HelperHere:
+    """What a helper process does, in this process, with a mirror that follows a script."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: PublishSettings,
+        patience: Patience,
+        receipts: Receipts | None,
+        index_store: IndexStore | None,
+    ) -> None:
+        """Begin."""
+        self._spool = Spool(directory)
+        self._worker = make_worker(settings, patience, self._spool, receipts, index_store, trainer=os.getpid())
+        self._worker.start()
+        self._taken = 0
+
+    def publish(self, index: StepIndex, *, run: object | None) -> None:
+        """Spool a step and hand it over, as the training process does; return when it was heard of."""
+        key, data = StepKey(index.run, index.phase, index.step), encode(index)
+        self._spool.put(key, data)
+        self._worker.take(key, data, cast("Run | None", run))
+        self._taken += 1
+        assert wait_until(lambda: self._worker.report.taken == self._taken)
+
+    def stats(self) -> Mapping[str, int]:
+        """Return the counts so far."""
+        return self._worker.report.counts
+
+    def close(self, timeout_s: float) -> bool:
+        """Finish what can be finished in that time."""
+        self._worker.close(timeout_s)
+        return self._worker.report.has_logged_all
+
+
 @contextmanager
-def publisher(
+def helper_here(
     directory: Path,
     *,
     settings: PublishSettings = SETTINGS,
     patience: Patience = PATIENCE,
     receipts: Receipts | None = None,
     index_store: IndexStore | None = None,
-) -> Iterator[WandbPublisher]:
-    """Make a publisher that is closed at once in the end, whatever it is doing."""
-    made = WandbPublisher(
-        settings, spool=Spool(directory), receipts=receipts, index_store=index_store, patience=patience
-    )
+) -> Iterator[HelperHere]:
+    """Make a helper in this process that is closed at once in the end, whatever it is doing."""
+    made = HelperHere(directory, settings, patience, receipts, index_store)
     try:
         yield made
     finally:
         made.close(0)
 
 
-def counts(made: Publisher, *names: str) -> tuple[int, ...]:
+class Counting(Protocol):
+    """Whoever counts."""
+
+    def stats(self) -> Mapping[str, int]:
+        """Return the counts so far."""
+        ...
+
+
+def counts(made: Counting, *names: str) -> tuple[int, ...]:
     """Return some of the publisher's counts."""
     stats = made.stats()
     return tuple(stats[name] for name in names)
@@ -175,3 +220,31 @@ def publisher_process(
         yield made
     finally:
         made.close(0)
+
+
+def publish(made: Publisher, index: StepIndex, *, run: object | None) -> None:
+    """Publish an index that is built already."""
+    made.publish(index.phase, index.step, lambda: index, run=run)
+
+
+_TRAINER = """
+import os, signal, sys
+from pathlib import Path
+import wandb
+from references.publisher_process import PublisherProcess
+from references.spool import Spool
+from tests.references.publishing import counts, helpers, publish, step_index, wait_until
+name, folder = sys.argv[1], Path(sys.argv[2])
+made = PublisherProcess(spool=Spool(folder))
+"""
+
+
+def run_trainer(script: str, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    """Begin a process of its own that publishes; its arguments are the run's id and the spool."""
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and script
+        [sys.executable, "-c", _TRAINER + script, *arguments],
+        env={**environment, "PYTHONPATH": str(Path.cwd())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )

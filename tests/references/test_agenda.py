@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import shutil
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -10,11 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from references.agenda import MAX_ABANDONED_CALLS, Agenda, Patience
+from references.claims import By, Claims
 from references.codec import encode
 from references.outcome import Outcome, Result
 from references.run_index import Phase, RecordLocation, Row, StepIndex
 from references.seams import PublishSettings
-from references.spool import Spool, StepKey, content_hash
+from references.spool import Spool, SpoolError, StepKey, content_hash
 from references.wandb_client import Found, Run
 
 if TYPE_CHECKING:
@@ -77,7 +80,13 @@ class Desk:
     def take(self, step: int, *, run: Run | None = RUN, phase: Phase = "train", note: str = "") -> None:
         name = "r" if run is None else run.id
         data = step_bytes(step, run=name, phase=phase, note=note)
-        self.agenda.take(StepKey(name, phase, step), data, run, self.now)
+        self.hand_over(StepKey(name, phase, step), data, run)
+
+    def hand_over(self, key: StepKey, data: bytes, run: Run | None) -> None:
+        """Spool a step where that is possible, as the training process does, then hand it over."""
+        with contextlib.suppress(SpoolError):
+            self.spool.put(key, data)
+        self.agenda.take(key, data, run, self.now)
         self.agenda.advance(self.now)
 
     def job(self) -> Any:  # noqa: ANN401 - the partial's arguments
@@ -105,10 +114,10 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def test_a_step_is_on_disk_before_it_is_logged_and_gone_afterwards(desk: Desk) -> None:
-    """The spool has it when the call begins, and lets it go when W&B has it."""
+def test_a_step_leaves_the_spool_when_it_is_logged(desk: Desk) -> None:
+    """Not before W&B has it."""
     desk.take(1)
-    assert desk.spool.get(StepKey("r", "train", 1)) == step_bytes(1)
+    assert desk.count("spooled") == 1
 
     desk.answer(LOGGED)
 
@@ -371,11 +380,22 @@ def test_without_a_run_a_step_waits_for_one(desk: Desk) -> None:
 
 def test_an_index_that_knew_no_run_is_given_one(desk: Desk) -> None:
     """Its bytes and its place in the spool then name the run."""
-    desk.agenda.take(StepKey("", "train", 1), step_bytes(1, run=""), None, desk.now)
+    desk.hand_over(StepKey("", "train", 1), step_bytes(1, run=""), None)
     desk.take(2)
 
     assert (desk.job().key, desk.job().data) == (StepKey("r", "train", 1), step_bytes(1))
     assert list(desk.spool.steps()) == [StepKey("r", "train", 1), StepKey("r", "train", 2)]
+
+
+def test_a_step_that_comes_again_with_its_run_is_not_replaced_by_the_older_one(desk: Desk) -> None:
+    """The one that knew no run is older: it is neither logged nor kept."""
+    desk.hand_over(StepKey("", "train", 1), step_bytes(1, run="", note="old"), None)
+    desk.take(1, note="new")
+
+    assert desk.job().data == step_bytes(1, note="new")
+    assert desk.spool.get(StepKey("r", "train", 1)) == step_bytes(1, note="new")
+    desk.answer(LOGGED)
+    assert (len(desk.calls), desk.count("spooled"), desk.agenda.has_logged_all) == (0, 0, True)
 
 
 def test_a_run_that_is_over_takes_nothing_and_nothing_is_counted_as_failed(
@@ -436,6 +456,47 @@ def test_a_spool_that_fails_does_not_keep_a_step_from_being_logged(tmp_path: Pat
     assert desk.job().data == step_bytes(1)
     desk.answer(LOGGED)
     assert desk.agenda.has_logged_all
+
+
+@pytest.mark.parametrize("fate", ["given up", "without a run", "at the end"])
+def test_what_the_spool_has_lost_is_put_back(desk: Desk, fate: str) -> None:
+    """Somebody has emptied it, or it was full when the step came: what W&B does not have is there in the end."""
+    desk.take(1)
+    shutil.rmtree(desk.directory)
+    match fate:
+        case "given up":
+            for pause in (10, 20, 0):
+                desk.answer(FAILED)
+                desk.wait(pause)
+        case "without a run":
+            desk.answer(Result(outcome=Outcome.RUN_OVER, index_written=True))
+        case _:
+            desk.agenda.leave()
+
+    assert desk.spool.get(StepKey("r", "train", 1)) == step_bytes(1)
+
+
+def test_a_step_is_claimed_as_long_as_it_may_be_logged(desk: Desk) -> None:
+    """Queued, under way, or perhaps still with W&B's client; not once it was given up, nor after the end."""
+    looking = Claims(desk.spool, By.LINK)
+
+    def claimed() -> list[int]:
+        return [step for step in range(1, 6) if looking.other(StepKey("r", "train", step))]
+
+    for step in (1, 2, 3, 4):
+        desk.take(step)
+    assert claimed() == [1, 2, 3]  # there is no room for the fourth
+    for pause in (10, 20, 0):
+        desk.answer(FAILED)
+        desk.wait(pause)
+    assert claimed() == [2, 3]
+    desk.answer(Result(outcome=Outcome.TIMED_OUT))
+    desk.take(5)
+    assert claimed() == [2, 3, 5]
+
+    desk.agenda.leave()
+
+    assert claimed() == [2]
 
 
 def test_an_answer_that_is_no_result_is_a_failure(desk: Desk) -> None:

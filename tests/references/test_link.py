@@ -23,7 +23,7 @@ from references.link_plan import Verdict
 from references.run_index import Phase, StepIndex
 from references.seams import PublishSettings
 from references.spool import Spool, StepKey
-from tests.references.publishing import MirrorReceipts, counts, publisher, row, step_index, versions
+from tests.references.publishing import MirrorReceipts, counts, helper_here, row, step_index, versions
 from tests.references.wandb_standin.faults import Hang, LoseReply, Refuse, Status
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def test_it_does_what_a_crash_left_undone(
     wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path
 ) -> None:
     """A step that is in W&B and still in the spool is only crossed off; ``latest`` stays on the newest step."""
-    with publisher(tmp_path / "first") as made:
+    with helper_here(tmp_path / "first") as made:
         for step in (1, 3):
             made.publish(local_step(step, name), run=own_run)
         assert made.close(30)
@@ -144,7 +144,7 @@ def test_the_later_content_of_a_step_wins(
     old, new = tmp_path / "old", tmp_path / "new"
     spooled(old, local_step(1, name, note="before"))
     os.utime(old / f"run-{name}" / "train" / "step-1.json", (time.time() - 3600, time.time() - 3600))
-    with publisher(tmp_path / "other") as made:
+    with helper_here(tmp_path / "other") as made:
         made.publish(local_step(1, name, note="between"), run=own_run)
         assert made.close(30)
     spooled(new, local_step(1, name, note="after"))
@@ -231,7 +231,7 @@ def test_late_records_complete_a_step(wandb_server: WandbServer, name: str, tmp_
 def test_an_index_that_the_mirror_lacks_is_given_to_it(own_run: wandb.Run, name: str, tmp_path: Path) -> None:
     """W&B has the step, and the spool has kept it for the mirror, which now takes it."""
     url = mirrored_run(tmp_path, name, 1)
-    with publisher(tmp_path / "first", receipts=None) as made:
+    with helper_here(tmp_path / "first", receipts=None) as made:
         made.publish(local_step(1, name), run=own_run)
         assert made.close(30)
     spooled(tmp_path / "spool", local_step(1, name))
@@ -347,7 +347,7 @@ def test_fewer_references_never_replace_more(
     wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path
 ) -> None:
     """A step whose mirror is out of reach now, and that W&B has with its references, stays as it is."""
-    with publisher(tmp_path / "first", receipts=MirrorReceipts()) as made:
+    with helper_here(tmp_path / "first", receipts=MirrorReceipts()) as made:
         made.publish(step_index(1, run=name), run=own_run)
         assert made.close(30)
         assert counts(made, "logged") == (1,)

@@ -1,12 +1,12 @@
-"""Logging steps through the real client: ``references/publisher.py`` against the stand-in W&B server."""
+"""What a helper process does with its steps, through the real client against the stand-in W&B server."""
 
 from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from references.agenda import Patience
@@ -17,12 +17,16 @@ from references.seams import PublishSettings
 from references.spool import Spool, StepKey
 from tests.references.publishing import (
     MIRROR,
+    PATIENCE,
     SETTINGS,
     MirrorIndexes,
     MirrorReceipts,
     SleepingMirror,
     counts,
-    publisher,
+    helper_here,
+    helpers,
+    publish,
+    publisher_process,
     publisher_threads,
     step_index,
     versions,
@@ -45,7 +49,7 @@ def test_a_step_becomes_a_version_with_references(
 ) -> None:
     """Every receipted file is a reference, a local-only record is a row, nothing but ``step.json`` is uploaded."""
     index = step_index(3, run=name)
-    with publisher(tmp_path, receipts=MirrorReceipts()) as made:
+    with helper_here(tmp_path, receipts=MirrorReceipts()) as made:
         made.publish(index, run=wandb_run)
         assert made.close(30)
 
@@ -67,7 +71,7 @@ def test_steps_are_logged_in_order_and_leave_the_spool(
     wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
 ) -> None:
     """One version each, ``latest`` on the newest; a run's first step asks W&B what is there, no later one does."""
-    with publisher(tmp_path) as made:
+    with helper_here(tmp_path) as made:
         for step in range(1, 6):
             made.publish(step_index(step, run=name), run=wandb_run)
         made.publish(step_index(5, run=name, phase="eval"), run=wandb_run)
@@ -98,7 +102,7 @@ def test_a_passing_failure_is_tried_again(
 ) -> None:
     """What even the client's own retries did not overcome is tried again, after a look at what is there."""
     wandb_server.faults.plan(operation, fault, times=2)
-    with publisher(tmp_path) as made:
+    with helper_here(tmp_path) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert made.close(30)
         assert counts(made, "logged", "failed", "spooled") == (1, 0, 0)
@@ -111,7 +115,7 @@ def test_a_refusal_is_given_up_after_the_last_attempt(
 ) -> None:
     """Attempts are bounded, nothing is raised, and the spool keeps the step."""
     wandb_server.faults.plan("CreateArtifact", Status(code=403), times=None)
-    with publisher(tmp_path) as made:
+    with helper_here(tmp_path) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert not made.close(30)
         assert counts(made, "failed", "retried", "logged", "pending", "spooled") == (1, 2, 0, 0, 1)
@@ -124,7 +128,7 @@ def test_a_lost_commit_reply_makes_no_second_version(
     wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
 ) -> None:
     """The client says that it failed; W&B is asked, has the version, and nothing is logged again."""
-    with publisher(tmp_path, receipts=MirrorReceipts()) as made:
+    with helper_here(tmp_path, receipts=MirrorReceipts()) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert wait_until(lambda: counts(made, "logged") == (1,))
         wandb_server.faults.plan("CommitArtifact", LoseReply(), times=None)
@@ -139,7 +143,7 @@ def test_a_lost_commit_reply_makes_no_second_version(
 def test_a_slow_server_is_only_slow(wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path) -> None:
     """A delay on every call delays nobody but the worker."""
     wandb_server.faults.plan("CommitArtifact", Delay(seconds=0.3), times=None)
-    with publisher(tmp_path) as made:
+    with helper_here(tmp_path) as made:
         for step in (1, 2):
             made.publish(step_index(step, run=name), run=wandb_run)
         assert made.close(30)
@@ -152,7 +156,8 @@ def test_a_hang_is_abandoned_and_the_step_stays_in_the_spool(
 ) -> None:
     """While W&B hangs, ``publish`` returns at once and threads do not pile up; ``close`` ends the worker."""
     wandb_server.faults.plan("CommitArtifact", Hang(), times=None)
-    with publisher(tmp_path, settings=PublishSettings(queue_size=8, timeout_s=0.5, backoff_s=0.05)) as made:
+    settings = PublishSettings(queue_size=8, timeout_s=0.5, backoff_s=0.05)
+    with helper_here(tmp_path, settings=settings, patience=replace(PATIENCE, settle_s=300)) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert wait_until(lambda: counts(made, "timed_out") == (1,))
         for step in range(2, 6):
@@ -172,7 +177,7 @@ def test_a_version_that_came_through_after_all_is_found(
     """Abandoned while the server hung, committed when it woke: the next step is logged only after that is known."""
     wandb_server.faults.plan("CommitArtifact", Hang(), times=1)
     settings = PublishSettings(queue_size=8, timeout_s=1, backoff_s=0.05)
-    with publisher(tmp_path, settings=settings) as made:
+    with helper_here(tmp_path, settings=settings) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert wait_until(lambda: counts(made, "timed_out") == (1,))
         wandb_server.heal()
@@ -188,7 +193,7 @@ def test_down_and_up_again(wandb_server: WandbServer, wandb_run: wandb.Run, name
     """Steps of an outage are given up one after the other, and logged once a later step gets through."""
     wandb_server.down()
     settings = PublishSettings(queue_size=8, timeout_s=30, attempts=1, backoff_s=0.05)
-    with publisher(tmp_path, settings=settings) as made:
+    with helper_here(tmp_path, settings=settings) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert wait_until(lambda: counts(made, "failed") == (1,))
         wandb_server.up()
@@ -207,7 +212,7 @@ def test_a_full_queue_drops_and_the_spool_keeps(
 ) -> None:
     """What the queue has no room for is counted, durable, and logged when W&B works again."""
     wandb_server.faults.plan("CommitArtifact", Hang(), times=1)
-    with publisher(tmp_path, settings=PublishSettings(queue_size=2, timeout_s=30, backoff_s=0.05)) as made:
+    with helper_here(tmp_path, settings=PublishSettings(queue_size=2, timeout_s=30, backoff_s=0.05)) as made:
         for step in range(1, 6):
             made.publish(step_index(step, run=name), run=wandb_run)
             assert wait_until(lambda step=step: counts(made, "spooled") == (step,))  # type: ignore[misc] # a bound name
@@ -225,7 +230,7 @@ def test_late_receipts_come_as_a_newer_version(
     """What has not landed is named in ``step.json``; when it lands, a newer version takes the aliases."""
     receipts = MirrorReceipts()
     receipts.missing = {"tr_1_1"}
-    with publisher(tmp_path, receipts=receipts) as made:
+    with helper_here(tmp_path, receipts=receipts) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert wait_until(lambda: counts(made, "logged", "waiting_for_receipts") == (1, 1))
         receipts.missing = set()
@@ -246,7 +251,7 @@ def test_receipts_that_cannot_be_read_do_not_keep_a_step_back(
     """The version is logged and says so; the spool keeps the step for later; no secret is in the log."""
     receipts = MirrorReceipts()
     receipts.error = PermissionError("GET https://store/x?X-Amz-Signature=hunter2 denied")
-    with publisher(tmp_path, receipts=receipts) as made:
+    with helper_here(tmp_path, receipts=receipts) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert made.close(1)
         assert counts(made, "logged", "spooled") == (1, 1)
@@ -260,7 +265,7 @@ def test_receipts_that_cannot_be_read_do_not_keep_a_step_back(
 def test_the_mirror_gets_each_index(wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path) -> None:
     """Before W&B; and a mirror that refuses keeps no version back, but the step in the spool until it takes it."""
     indexes = MirrorIndexes()
-    with publisher(tmp_path, index_store=indexes) as made:
+    with helper_here(tmp_path, index_store=indexes) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert wait_until(lambda: counts(made, "logged", "spooled") == (1, 0))
         assert indexes.written == {("train", 1): encode(step_index(1, run=name))}
@@ -279,11 +284,11 @@ def test_a_replayed_step_takes_its_alias_and_latest_stays_on_the_newest(
     wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
 ) -> None:
     """A run resumed at step 2 after step 4, in another process: the same step again is a newer version."""
-    with publisher(tmp_path) as made:
+    with helper_here(tmp_path) as made:
         for step in range(1, 5):
             made.publish(step_index(step, run=name), run=wandb_run)
         assert made.close(30)
-    with publisher(tmp_path) as resumed:
+    with helper_here(tmp_path) as resumed:
         for step in (2, 3):
             resumed.publish(step_index(step, run=name, note="again"), run=wandb_run)
         assert resumed.close(30)
@@ -299,7 +304,7 @@ def test_what_is_there_already_is_not_logged_again(
     """A step that an earlier process has logged, and could not cross off, makes no second version and moves nothing."""
     wandb_server.state.deduplication = deduplication  # type: ignore[assignment] # one of its two values
     for _ in range(2):
-        with publisher(tmp_path, receipts=MirrorReceipts()) as made:
+        with helper_here(tmp_path, receipts=MirrorReceipts()) as made:
             for step in (1, 2, 3):
                 made.publish(step_index(step, run=name), run=wandb_run)
             assert made.close(30)
@@ -314,62 +319,44 @@ def test_fewer_references_do_not_replace_more(
     wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
 ) -> None:
     """Published again where the receipts cannot be read, a complete version stays as it is."""
-    with publisher(tmp_path, receipts=MirrorReceipts()) as made:
+    with helper_here(tmp_path, receipts=MirrorReceipts()) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert made.close(30)
-    with publisher(tmp_path) as blind:
+    with helper_here(tmp_path) as blind:
         blind.publish(step_index(1, run=name), run=wandb_run)
         assert blind.close(30)
 
     assert len(versions(wandb_server, name)) == 1
 
 
-def test_after_close_a_step_is_still_spooled(
-    wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
-) -> None:
-    """It is counted as dropped, and nothing is raised or logged to W&B; closing again only looks."""
-    with publisher(tmp_path) as made:
-        assert made.close(5)
-        made.publish(step_index(1, run=name), run=wandb_run)
-        assert not made.close(5)
-        assert counts(made, "dropped") == (1,)
-
-    assert list(Spool(tmp_path).steps()) == [StepKey(name, "train", 1)]
-    assert versions(wandb_server, name) == []
-
-
 def test_publishing_returns_while_every_call_hangs(
     wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
 ) -> None:
-    """The step is in the spool while W&B and the mirror answer nothing; ``close`` ends the worker all the same."""
+    """The steps are in the spool while W&B answers nothing; ``close`` ends thread and process all the same."""
+    wandb_server.faults.plan("*", Hang(), times=None)
+    with publisher_process(tmp_path, settings=PublishSettings(timeout_s=1, attempts=1)) as made:
+        for step in range(5):
+            publish(made, step_index(step, run=name, mirrored=1000), run=wandb_run)
+        assert wait_until(lambda: counts(made, "spooled") == (5,))
+        assert not made.close(0)
+        assert (publisher_threads(), helpers()) == ([], [])
+    assert Spool(tmp_path).count() == 5
+
+
+def test_the_worker_ends_while_every_call_hangs(
+    wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
+) -> None:
+    """Neither W&B nor the mirror answers anything; only the threads that hang are left."""
     wandb_server.faults.plan("*", Hang(), times=None)
     mirror = SleepingMirror()
-    with publisher(tmp_path, settings=PublishSettings(timeout_s=1, attempts=1), receipts=mirror) as made:
+    with helper_here(tmp_path, settings=PublishSettings(timeout_s=1, attempts=1), receipts=mirror) as made:
         for step in range(5):
             made.publish(step_index(step, run=name, mirrored=1000), run=wandb_run)
-        assert wait_until(lambda: counts(made, "spooled") == (5,))
         assert not made.close(0)
         assert THREAD_NAME not in publisher_threads()
     mirror.awake.set()
     wandb_server.heal()
     assert wait_until(lambda: not publisher_threads())
-
-
-def test_an_index_that_is_no_json_is_said_and_the_next_step_goes_on(
-    wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One step that cannot be written costs that step alone."""
-    good = step_index(1, run=name)
-    row = msgspec.structs.replace(good.rows[0], annotations={"x": object()})
-    broken = msgspec.structs.replace(good, rows=(row,))
-    with publisher(tmp_path) as made:
-        made.publish(broken, run=wandb_run)
-        made.publish(step_index(2, run=name), run=wandb_run)
-        assert not made.close(30)
-        assert counts(made, "logged", "dropped") == (1, 1)
-
-    assert len(versions(wandb_server, name)) == 1
-    assert "train step 1 is lost" in caplog.text
 
 
 def test_a_mirror_that_hangs_does_not_keep_a_step_back(
@@ -378,7 +365,7 @@ def test_a_mirror_that_hangs_does_not_keep_a_step_back(
     """Logged without references, and completed when the mirror wakes up."""
     mirror = SleepingMirror()
     patience = Patience(receipts_wait_s=0.1, receipts_poll_s=0.02, mirror_timeout_s=0.1)
-    with publisher(tmp_path, receipts=mirror, index_store=mirror, patience=patience) as made:
+    with helper_here(tmp_path, receipts=mirror, index_store=mirror, patience=patience) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert wait_until(lambda: counts(made, "logged", "spooled") == (1, 1))
         mirror.awake.set()
@@ -393,15 +380,16 @@ def test_wandb_hanging_for_the_whole_run_leaves_nothing_behind(
 ) -> None:
     """Every call hangs from the first step to the end; afterwards one version per step is logged from the spool."""
     wandb_server.faults.plan("*", Hang(), times=None)
-    with publisher(tmp_path, settings=PublishSettings(queue_size=8, timeout_s=0.3, backoff_s=0.05)) as made:
+    settings = PublishSettings(queue_size=8, timeout_s=0.3, backoff_s=0.05)
+    with publisher_process(tmp_path, settings=settings) as made:
         for step in (1, 2, 3):
-            made.publish(step_index(step, run=name), run=wandb_run)
+            publish(made, step_index(step, run=name), run=wandb_run)
         assert not made.close(1)
+        assert (publisher_threads(), helpers()) == ([], [])
     wandb_server.heal()
-    assert wait_until(lambda: not publisher_threads())
-    with publisher(tmp_path) as later:
+    with publisher_process(tmp_path) as later:
         for key in Spool(tmp_path).steps():
-            later.publish(step_index(key.step, run=name), run=wandb_run)
+            publish(later, step_index(key.step, run=name), run=wandb_run)
         assert later.close(30)
 
     assert sorted(json.loads(version.metadata)["global_step"] for version in versions(wandb_server, name)) == [1, 2, 3]
@@ -412,7 +400,7 @@ def test_what_was_abandoned_is_not_logged_after_the_close(
 ) -> None:
     """W&B answers a question when nobody waits any more: the version is not handed over behind anybody's back."""
     wandb_server.faults.plan("ArtifactMembershipByName", Delay(seconds=1.5))
-    with publisher(tmp_path, settings=PublishSettings(timeout_s=0.3)) as made:
+    with helper_here(tmp_path, settings=PublishSettings(timeout_s=0.3)) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert not made.close(0.5)
         assert wait_until(lambda: not publisher_threads())
@@ -427,7 +415,7 @@ def test_a_step_is_claimed_while_this_process_may_log_it(
     """From the moment that it is taken over until it is logged, or left to others; what is in flight stays claimed."""
     looking = Claims(Spool(tmp_path), By.LINK)
     wandb_server.faults.plan("CommitArtifact", Hang())
-    with publisher(tmp_path) as made:
+    with helper_here(tmp_path) as made:
         for step in (1, 2):
             made.publish(step_index(step, run=name), run=wandb_run)
         assert wandb_server.wait_for("CommitArtifact")
@@ -435,7 +423,7 @@ def test_a_step_is_claimed_while_this_process_may_log_it(
         assert not made.close(0)
         assert [looking.other(StepKey(name, "train", step)) is None for step in (1, 2)] == [False, True]
     wandb_server.heal()
-    with publisher(tmp_path) as later:
+    with helper_here(tmp_path) as later:
         for step in (1, 2):
             later.publish(step_index(step, run=name), run=wandb_run)
         assert later.close(30)
@@ -447,7 +435,7 @@ def test_nothing_is_warned_of_when_all_is_well(
     wandb_run: wandb.Run, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A healthy run logs nothing above INFO."""
-    with publisher(tmp_path, receipts=MirrorReceipts(), index_store=MirrorIndexes()) as made:
+    with helper_here(tmp_path, receipts=MirrorReceipts(), index_store=MirrorIndexes()) as made:
         made.publish(step_index(1, run=name), run=wandb_run)
         assert made.close(30)
 

@@ -32,11 +32,11 @@ def orphan(said: list[object]) -> str:
 
 
 def test_a_step_that_was_handed_over_before_the_training_was_killed_is_spooled(tmp_path: Path) -> None:
-    """It may not have been heard yet: the helper hears everything to the end before it leaves."""
+    """Though the spool had not taken it then: the helper hears everything to the end before it leaves."""
     spool = Spool(tmp_path / "spool")
     order = Order(settings=PublishSettings(), patience=Patience(), spool=spool, mirror=None, log_level=30)
     keys = [StepKey("run", "train", number) for number in (1, 2)]
-    steps = [Step(number=key.step, key=key, data=b"step %d" % key.step, run=None, is_spooled=False) for key in keys]
+    steps = [Step(key, b"step %d" % key.step, None) for key in keys]
     assert orphan([order, *steps]) == ""
     assert [spool.get(key) for key in keys] == [step.data for step in steps]
 

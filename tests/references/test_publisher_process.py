@@ -6,12 +6,11 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import wandb
 
@@ -28,10 +27,12 @@ from references.spool import Spool, StepKey
 from tests.references.publishing import (
     counts,
     helpers,
+    publish,
     publisher_process,
     publisher_threads,
     receipt_of,
     row,
+    run_trainer,
     step_index,
     versions,
     wait_until,
@@ -57,7 +58,7 @@ def test_a_step_becomes_a_version_with_references(
     segment.write_text(json.dumps({**md5[0], "files": files}) + "\n", encoding="utf-8")
     index = StepIndex(run=name, phase="train", step=1, rows=(row("tr_1", "task", f"file://{mirror}/tr_1.json.zst"),))
     with publisher_process(tmp_path / "spool", mirror=mirror) as made:
-        made.publish(index, run=wandb_run)
+        publish(made, index, run=wandb_run)
         assert made.close(60)
         assert counts(made, "logged", "pending", "spooled", "dropped") == (1, 0, 0, 0)
 
@@ -77,7 +78,7 @@ def test_nothing_is_left_after_a_close_while_wandb_hangs(
     settings = PublishSettings(queue_size=8, timeout_s=0.3, backoff_s=0.05)
     with publisher_process(tmp_path, settings=settings) as made:
         for step in (1, 2, 3):
-            made.publish(step_index(step, run=name), run=own_run)
+            publish(made, step_index(step, run=name), run=own_run)
         assert wait_until(lambda: counts(made, "timed_out") == (1,))
         assert not made.close(1)
         assert set(threading.enumerate()) <= threads
@@ -93,7 +94,7 @@ def test_nothing_is_left_after_a_close_while_wandb_hangs(
     with publisher_process(tmp_path) as later:
         again = wandb.init(project="tests", id=name, reinit="create_new", resume="allow")
         for key in Spool(tmp_path).steps():
-            later.publish(step_index(key.step, run=name), run=again)
+            publish(later, step_index(key.step, run=name), run=again)
         assert later.close(60)
         again.finish()
     assert sorted(json.loads(one.metadata)["global_step"] for one in versions(wandb_server, name)) == [1, 2, 3]
@@ -109,7 +110,7 @@ def test_an_index_is_built_elsewhere(wandb_run: wandb.Run, name: str, tmp_path: 
         return step_index(1, run=name)
 
     with publisher_process(tmp_path) as made:
-        made.publish_later("train", 1, build, run=wandb_run)
+        made.publish("train", 1, build, run=wandb_run)
         assert builds.wait(30)
         assert counts(made, "pending") == (1,)
         may_build.set()
@@ -125,12 +126,13 @@ def test_a_bug_in_building_raises_into_the_step_after(
         raise LookupError("a bug")
 
     with publisher_process(tmp_path) as made:
-        made.publish_later("train", 1, bug, run=wandb_run)
+        made.publish("train", 1, bug, run=wandb_run)
         assert wait_until(lambda: counts(made, "dropped") == (1,))
         with pytest.raises(LookupError, match="a bug"):
-            made.publish(step_index(2, run=name), run=wandb_run)
-        made.publish_later("train", 3, bug, run=wandb_run)
-        with pytest.raises(LookupError, match="a bug"):
+            publish(made, step_index(2, run=name), run=wandb_run)
+        no_json = msgspec.structs.replace(step_index(3, run=name).rows[0], annotations={"x": object()})
+        publish(made, msgspec.structs.replace(step_index(3, run=name), rows=(no_json,)), run=wandb_run)
+        with pytest.raises(TypeError):
             made.close(60)
         assert not made.close(0)
 
@@ -141,7 +143,7 @@ def test_a_bug_in_building_raises_into_the_step_after(
 def test_a_step_with_nothing_in_it_is_not_logged(wandb_run: wandb.Run, tmp_path: Path) -> None:
     """Nor does a helper begin for it."""
     with publisher_process(tmp_path) as made:
-        made.publish_later("train", 1, lambda: None, run=wandb_run)
+        made.publish("train", 1, lambda: None, run=wandb_run)
         assert wait_until(lambda: counts(made, "pending") == (0,))
         assert helpers() == []
         assert made.close(30)
@@ -153,13 +155,13 @@ def test_a_helper_that_is_killed_costs_no_step(
     """What it had is in the spool, it is said so, and the next step is logged by another helper."""
     wandb_server.faults.plan("CreateArtifact", Hang())
     with publisher_process(tmp_path) as made:
-        made.publish(step_index(1, run=name), run=wandb_run)
+        publish(made, step_index(1, run=name), run=wandb_run)
         assert wandb_server.wait_for("CreateArtifact")
         [helper] = helpers()
         os.kill(helper, signal.SIGKILL)
         assert wait_until(lambda: not Path(f"/proc/{helper}").exists())
         wandb_server.heal()
-        made.publish(step_index(2, run=name), run=wandb_run)
+        publish(made, step_index(2, run=name), run=wandb_run)
         assert not made.close(60)
         assert counts(made, "logged", "spooled") == (1, 1)
 
@@ -172,12 +174,12 @@ def test_a_step_that_a_stopped_helper_does_not_take_is_spooled_all_the_same(
 ) -> None:
     """A helper that does nothing any more is ended by the close, and what it was sent is in the spool."""
     with publisher_process(tmp_path) as made:
-        made.publish(step_index(1, run=name), run=wandb_run)
+        publish(made, step_index(1, run=name), run=wandb_run)
         assert wait_until(lambda: counts(made, "logged") == (1,))
         [helper] = helpers()
         os.kill(helper, signal.SIGSTOP)
-        made.publish(step_index(2, run=name, mirrored=5_000), run=wandb_run)
-        made.publish(step_index(3, run=name), run=wandb_run)
+        publish(made, step_index(2, run=name, mirrored=5_000), run=wandb_run)
+        publish(made, step_index(3, run=name), run=wandb_run)
         assert not made.close(0)
         assert (publisher_threads(), helpers()) == ([], [])
 
@@ -193,8 +195,8 @@ def test_a_full_outbox_drops_into_the_spool(wandb_run: wandb.Run, name: str, tmp
         return step_index(1, run=name)
 
     with publisher_process(tmp_path, settings=PublishSettings(queue_size=1)) as made:
-        made.publish_later("train", 1, build, run=wandb_run)
-        made.publish(step_index(2, run=name), run=wandb_run)
+        made.publish("train", 1, build, run=wandb_run)
+        publish(made, step_index(2, run=name), run=wandb_run)
         assert counts(made, "dropped") == (1,)
         may_build.set()
         assert not made.close(60)
@@ -206,7 +208,7 @@ def test_after_close_a_step_is_still_spooled(wandb_run: wandb.Run, name: str, tm
     """Counted as dropped; no helper begins."""
     with publisher_process(tmp_path) as made:
         assert made.close(5)
-        made.publish(step_index(1, run=name), run=wandb_run)
+        publish(made, step_index(1, run=name), run=wandb_run)
         assert not made.close(5)
         assert counts(made, "dropped", "spooled") == (1, 1)
         assert helpers() == []
@@ -217,10 +219,10 @@ def test_a_finished_run_takes_nothing_and_nobody_is_alarmed(
 ) -> None:
     """Finished before its step, or before the helper came to it: the step waits in the spool."""
     with publisher_process(tmp_path) as made:
-        made.publish(step_index(1, run=name), run=own_run)
+        publish(made, step_index(1, run=name), run=own_run)
         assert wait_until(lambda: counts(made, "logged") == (1,))
         own_run.finish()
-        made.publish(step_index(2, run=name), run=own_run)
+        publish(made, step_index(2, run=name), run=own_run)
         assert not made.close(30)
         assert counts(made, "failed", "timed_out", "without_run", "spooled") == (0, 0, 1, 1)
 
@@ -234,7 +236,7 @@ def test_finishing_the_run_races_the_helper(
     """Whatever the moment, nothing is raised, and each step is in W&B once or in the spool."""
     with publisher_process(tmp_path) as made:
         for step in range(1, 8):
-            made.publish(step_index(step, run=name), run=own_run)
+            publish(made, step_index(step, run=name), run=own_run)
         assert wandb_server.wait_for("CommitArtifact")
         own_run.finish()
         made.close(10)
@@ -248,27 +250,11 @@ def test_finishing_the_run_races_the_helper(
 def test_a_run_that_no_other_process_can_use_costs_no_step(name: str, tmp_path: Path) -> None:
     """The step waits in the spool like any other that is not logged."""
     with publisher_process(tmp_path) as made:
-        made.publish(step_index(1, run=name), run=threading.Lock())
+        publish(made, step_index(1, run=name), run=threading.Lock())
         assert not made.close(30)
         assert counts(made, "without_run", "failed") == (1, 0)
 
     assert list(Spool(tmp_path).steps()) == [StepKey(name, "train", 1)]
-
-
-@pytest.mark.parametrize("mode", ["offline", "disabled"])
-def test_a_run_that_sends_nothing_is_a_normal_state(
-    mode: str, wandb_server: WandbServer, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Counted as such, no warning, no request; the step stays in the spool."""
-    run = wandb.init(project="tests", id=name, mode=mode, reinit="create_new", dir=str(tmp_path))  # type: ignore[arg-type] # one of its modes
-    with publisher_process(tmp_path / "spool") as made:
-        made.publish(step_index(1, run=name), run=run)
-        assert made.close(60)
-        assert counts(made, mode, "failed", "logged", "spooled") == (1, 0, 0, 1)
-    run.finish()
-
-    assert wandb_server.requests("CreateArtifact") == []
-    assert not [one for one in caplog.records if one.levelno >= logging.WARNING and one.name.startswith("references")]
 
 
 def test_what_the_helper_remarks_is_in_the_log(
@@ -277,7 +263,7 @@ def test_what_the_helper_remarks_is_in_the_log(
     """An operator of the training reads of a failure where everything else is."""
     wandb_server.faults.plan("CreateArtifact", Status(code=403), times=None)
     with publisher_process(tmp_path) as made:
-        made.publish(step_index(1, run=name), run=wandb_run)
+        publish(made, step_index(1, run=name), run=wandb_run)
         assert not made.close(30)
 
     assert "gave up logging train step 1" in caplog.text
@@ -290,41 +276,18 @@ def test_settings_that_cannot_be_handed_over_are_refused_at_construction(tmp_pat
         PublisherProcess(spool=Spool(tmp_path), mirror="s3://bucket/run", mirror_config=config)
 
 
-PREAMBLE = """
-import os, sys
-from pathlib import Path
-import wandb
-from references.publisher_process import PublisherProcess
-from references.spool import Spool
-from tests.references.publishing import counts, helpers, step_index, wait_until
-name, folder = sys.argv[1], Path(sys.argv[2])
-made = PublisherProcess(spool=Spool(folder))
-"""
-
-
-def run_script(script: str, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    """Begin a process of its own that publishes."""
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and script
-        [sys.executable, "-c", PREAMBLE + script, *arguments],
-        env={**environment, "PYTHONPATH": str(Path.cwd())},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 FORK = """
 run = wandb.init(project="tests", id=name)
-made.publish(step_index(1, run=name), run=run)
+publish(made, step_index(1, run=name), run=run)
 assert wait_until(lambda: counts(made, "logged") == (1,))
 child = os.fork()
 if child == 0:
-    made.publish(step_index(9, run=name), run=None)
+    publish(made, step_index(9, run=name), run=None)
     assert wait_until(lambda: len(helpers()) == 1)
     made.close(5)
     os._exit(0 if counts(made, "spooled")[0] >= 1 and not helpers() else 1)
 _, status = os.waitpid(child, 0)
-made.publish(step_index(2, run=name), run=run)
+publish(made, step_index(2, run=name), run=run)
 print("child", os.waitstatus_to_exitcode(status), "parent", made.close(30), "left", helpers(), flush=True)
 run.finish()
 """
@@ -334,7 +297,7 @@ def test_a_forked_child_begins_afresh(
     wandb_server: WandbServer, client_environment: dict[str, str], name: str, tmp_path: Path
 ) -> None:
     """The child publishes with a helper of its own and ends; the parent's helper is unharmed."""
-    output, _ = run_script(FORK, client_environment, name, str(tmp_path)).communicate(timeout=90)
+    output, _ = run_trainer(FORK, client_environment, name, str(tmp_path)).communicate(timeout=90)
 
     assert "child 0 parent True left []" in output, output
     assert {json.loads(version.metadata)["global_step"] for version in versions(wandb_server, name)} == {1, 2}
@@ -343,14 +306,14 @@ def test_a_forked_child_begins_afresh(
 
 LEAVES = """
 for step in range(12):
-    made.publish(step_index(step, run=name), run=None)
+    publish(made, step_index(step, run=name), run=None)
 raise SystemExit("the trainer gave up")
 """
 
 
 def test_leaving_right_after_a_step_loses_none(client_environment: dict[str, str], name: str, tmp_path: Path) -> None:
     """A trainer that ends without closing, however soon after its last step, has every step in the spool."""
-    output, _ = run_script(LEAVES, client_environment, name, str(tmp_path)).communicate(timeout=90)
+    output, _ = run_trainer(LEAVES, client_environment, name, str(tmp_path)).communicate(timeout=90)
 
     assert "gave up" in output
     assert sorted(key.step for key in Spool(tmp_path).steps()) == list(range(12))
@@ -359,7 +322,7 @@ def test_leaving_right_after_a_step_loses_none(client_environment: dict[str, str
 KILLED = """
 run = wandb.init(project="tests", id=name)
 for step in (1, 2, 3):
-    made.publish(step_index(step, run=name), run=run)
+    publish(made, step_index(step, run=name), run=run)
 assert wait_until(lambda: counts(made, "spooled") == (3,))
 print(*helpers(), flush=True)
 made.close(60)
@@ -371,7 +334,7 @@ def test_the_helper_leaves_when_its_owner_is_killed(
 ) -> None:
     """Though W&B hangs; the spool has every step."""
     wandb_server.faults.plan("CreateArtifact", Hang(), times=None)
-    process = run_script(KILLED, client_environment, name, str(tmp_path))
+    process = run_trainer(KILLED, client_environment, name, str(tmp_path))
     assert process.stdout is not None
     [helper] = map(int, process.stdout.readline().split())
     process.kill()

@@ -6,8 +6,6 @@ import json
 import logging
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +15,15 @@ import wandb
 
 from references.codec import encode
 from references.spool import Spool, StepKey
-from tests.references.publishing import MirrorIndexes, counts, publisher, step_index, versions, wait_until
+from tests.references.publishing import (
+    counts,
+    publish,
+    publisher_process,
+    run_trainer,
+    step_index,
+    versions,
+    wait_until,
+)
 from tests.references.wandb_standin.faults import Hang
 
 if TYPE_CHECKING:
@@ -30,11 +36,11 @@ def test_without_a_run_a_step_is_spooled_and_logged_later(
     wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path
 ) -> None:
     """The next step that comes with the run takes it along; one that knew no run is given this one."""
-    with publisher(tmp_path) as made:
-        made.publish(step_index(1, run=name), run=None)
-        made.publish(step_index(2, run=""), run=None)
+    with publisher_process(tmp_path) as made:
+        publish(made, step_index(1, run=name), run=None)
+        publish(made, step_index(2, run=""), run=None)
         assert wait_until(lambda: counts(made, "without_run", "spooled") == (2, 2))
-        made.publish(step_index(3, run=name), run=wandb_run)
+        publish(made, step_index(3, run=name), run=wandb_run)
         assert made.close(30)
         assert counts(made, "logged", "spooled") == (3, 0)
 
@@ -45,13 +51,14 @@ def test_without_a_run_the_mirror_gets_the_index_all_the_same(
     wandb_server: WandbServer, name: str, tmp_path: Path
 ) -> None:
     """Where W&B is absent, the bucket alone describes the run."""
-    indexes = MirrorIndexes()
-    with publisher(tmp_path, index_store=indexes) as made:
-        made.publish(step_index(1, run=name), run=None)
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    with publisher_process(tmp_path / "spool", mirror=mirror) as made:
+        publish(made, step_index(1, run=name), run=None)
         assert wait_until(lambda: counts(made, "without_run") == (1,))
         assert not made.close(30)
 
-    assert indexes.written == {("train", 1): encode(step_index(1, run=name))}
+    assert (mirror / "index" / "train" / "step-1.json").read_bytes() == encode(step_index(1, run=name))
     assert wandb_server.requests() == []
 
 
@@ -65,8 +72,8 @@ class _Unnamed:
 
 def test_a_run_that_cannot_be_asked_costs_no_step(name: str, tmp_path: Path) -> None:
     """The step waits in the spool like any other that is not logged."""
-    with publisher(tmp_path) as made:
-        made.publish(step_index(1, run=name), run=_Unnamed())
+    with publisher_process(tmp_path) as made:
+        publish(made, step_index(1, run=name), run=_Unnamed())
         assert not made.close(5)
 
     assert list(Spool(tmp_path).steps()) == [StepKey(name, "train", 1)]
@@ -74,43 +81,11 @@ def test_a_run_that_cannot_be_asked_costs_no_step(name: str, tmp_path: Path) -> 
 
 def test_nothing_waits_for_a_run_at_the_end(name: str, tmp_path: Path) -> None:
     """With steps that never met a run, ``close`` says so at once, and they stay in the spool."""
-    with publisher(tmp_path) as made:
-        made.publish(step_index(1, run=name), run=None)
+    with publisher_process(tmp_path) as made:
+        publish(made, step_index(1, run=name), run=None)
         assert not made.close(30)
 
     assert list(Spool(tmp_path).steps()) == [StepKey(name, "train", 1)]
-
-
-def test_a_finished_run_takes_nothing_and_nobody_is_alarmed(
-    wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The step waits in the spool; that is no failure."""
-    own_run.finish()
-    with publisher(tmp_path) as made:
-        made.publish(step_index(1, run=name), run=own_run)
-        assert not made.close(30)
-        assert counts(made, "failed", "without_run", "spooled") == (0, 1, 1)
-
-    assert versions(wandb_server, name) == []
-    assert not [one for one in caplog.records if one.levelno >= logging.WARNING and one.name.startswith("references")]
-
-
-def test_finishing_the_run_races_the_worker(
-    wandb_server: WandbServer, own_run: wandb.Run, name: str, tmp_path: Path
-) -> None:
-    """Whatever the moment, nothing is raised, and each step is in W&B once or in the spool."""
-    with publisher(tmp_path) as made:
-        for step in range(1, 8):
-            made.publish(step_index(step, run=name), run=own_run)
-        assert wandb_server.wait_for("CommitArtifact")
-        own_run.finish()
-        made.close(30)
-        assert counts(made, "failed", "timed_out") == (0, 0)
-
-    spooled = {key.step for key in Spool(tmp_path).steps()}
-    logged = [json.loads(version.metadata)["global_step"] for version in versions(wandb_server, name)]
-    assert len(logged) == len(set(logged))
-    assert spooled | set(logged) == set(range(1, 8))
 
 
 def test_an_offline_run_is_a_normal_state(
@@ -118,8 +93,8 @@ def test_an_offline_run_is_a_normal_state(
 ) -> None:
     """Counted as such, no warning, no request; the step stays in the spool, whatever becomes of W&B's own files."""
     run = wandb.init(project="tests", id=name, mode="offline", reinit="create_new", dir=str(tmp_path))
-    with publisher(tmp_path / "spool") as made:
-        made.publish(step_index(1, run=name), run=run)
+    with publisher_process(tmp_path / "spool") as made:
+        publish(made, step_index(1, run=name), run=run)
         assert made.close(30)
         assert counts(made, "offline", "failed", "logged", "spooled") == (1, 0, 0, 1)
     run.finish()
@@ -135,15 +110,15 @@ def test_an_offline_step_is_logged_by_whoever_comes_later(
     scratch = tmp_path / "wandb"
     scratch.mkdir()
     run = wandb.init(project="tests", id=name, mode="offline", reinit="create_new", dir=str(scratch))
-    with publisher(tmp_path / "spool") as made:
+    with publisher_process(tmp_path / "spool") as made:
         for step in (1, 2):
-            made.publish(step_index(step, run=name), run=run)
+            publish(made, step_index(step, run=name), run=run)
         assert made.close(30)
     run.finish()
     shutil.rmtree(scratch)
-    with publisher(tmp_path / "spool") as later:
+    with publisher_process(tmp_path / "spool") as later:
         for step in (1, 2):
-            later.publish(step_index(step, run=name), run=wandb_run)
+            publish(later, step_index(step, run=name), run=wandb_run)
         assert later.close(30)
         assert counts(later, "logged", "spooled") == (2, 0)
 
@@ -153,8 +128,8 @@ def test_an_offline_step_is_logged_by_whoever_comes_later(
 def test_a_disabled_run_is_a_normal_state(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Counted as such, no warning; the step stays in the spool."""
     run = wandb.init(project="tests", id=name, mode="disabled", reinit="create_new")
-    with publisher(tmp_path) as made:
-        made.publish(step_index(1, run=name), run=run)
+    with publisher_process(tmp_path) as made:
+        publish(made, step_index(1, run=name), run=run)
         assert made.close(30)
         assert counts(made, "disabled", "failed", "logged", "spooled") == (1, 0, 0, 1)
 
@@ -166,8 +141,8 @@ def test_metrics_go_on_while_a_version_hangs(
 ) -> None:
     """The run's own logging is not held up by a version that W&B does not take."""
     wandb_server.faults.plan("PutManifest", Hang(), times=None)
-    with publisher(tmp_path) as made:
-        made.publish(step_index(1, run=name), run=own_run)
+    with publisher_process(tmp_path) as made:
+        publish(made, step_index(1, run=name), run=own_run)
         assert wandb_server.wait_for("PutManifest")
         before = len(wandb_server.requests("FileStream"))
         own_run.log({"reward": 1.0})
@@ -175,114 +150,28 @@ def test_metrics_go_on_while_a_version_hangs(
         wandb_server.heal()
 
 
-PREAMBLE = """
-import os, sys
-from pathlib import Path
-import wandb
-from tests.references.publishing import counts, publisher, step_index
-name, folder = sys.argv[1], Path(sys.argv[2])
-"""
-
-
-def run_script(script: str, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
-    """Begin a process of its own that publishes."""
-    return subprocess.Popen(  # noqa: S603 - our own interpreter and script
-        [sys.executable, "-c", PREAMBLE + script, *arguments],
-        env={**environment, "PYTHONPATH": str(Path.cwd())},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-FORK = """
-run = wandb.init(project="tests", id=name)
-with publisher(folder) as made:
-    made.publish(step_index(1, run=name), run=run)
-    assert made.close(0) in (True, False)
-with publisher(folder) as made:
-    made.publish(step_index(2, run=name), run=run)
-    child = os.fork()
-    if child == 0:
-        made.publish(step_index(9, run=name), run=None)
-        made.close(5)
-        os._exit(0 if counts(made, "spooled")[0] >= 1 else 1)
-    _, status = os.waitpid(child, 0)
-    made.publish(step_index(3, run=name), run=run)
-    print("child", os.waitstatus_to_exitcode(status), "parent", made.close(30), flush=True)
-run.finish()
-"""
-
-
-def test_a_forked_child_begins_afresh(
-    wandb_server: WandbServer, client_environment: dict[str, str], name: str, tmp_path: Path
-) -> None:
-    """The child publishes with a worker of its own and ends; the parent's worker is unharmed."""
-    process = run_script(FORK, client_environment, name, str(tmp_path))
-    output, _ = process.communicate(timeout=60)
-
-    assert "child 0 parent True" in output, output
-    assert {json.loads(version.metadata)["global_step"] for version in versions(wandb_server, name)} >= {2, 3}
-    assert StepKey(name, "train", 9) in list(Spool(tmp_path).steps())
-
-
 EXIT = """
-run = wandb.init(project="tests", id=name, mode="offline")
-from references.publisher import WandbPublisher
-from references.spool import Spool
-from tests.references.publishing import wait_until
-
-class Hangs:
-    def covers(self, mirror):
-        return True
-
-    def find(self, record_ids):
-        print("hanging", flush=True)
-        import threading
-        threading.Event().wait()
-
-made = WandbPublisher(spool=Spool(folder), receipts=Hangs())
-made.publish(step_index(1, run=name), run=run)
-assert wait_until(lambda: counts(made, "spooled") == (1,))
+publish(made, step_index(1, run=name), run=None)
+assert wait_until(lambda: counts(made, "without_run") == (1,))
+os.kill(helpers()[0], signal.SIGSTOP)
+publish(made, step_index(2, run=name), run=None)
 """
 
 
 def test_leaving_without_close_does_not_hang(client_environment: dict[str, str], name: str, tmp_path: Path) -> None:
-    """An interpreter that ends while a call of the publisher hangs, ends; the spool has the step."""
-    process = run_script(EXIT, client_environment, name, str(tmp_path))
+    """An interpreter that ends while the helper does nothing any more, ends; the spool has the steps."""
+    process = run_trainer(EXIT, client_environment, name, str(tmp_path))
     output, _ = process.communicate(timeout=60)
 
     assert process.returncode == 0, output
-    assert list(Spool(tmp_path).steps()) == [StepKey(name, "train", 1)]
-
-
-LEAVES = """
-from references.publisher import WandbPublisher
-from references.spool import Spool
-
-made = WandbPublisher(spool=Spool(folder))
-for step in range(12):
-    made.publish(step_index(step, run=name), run=None)
-raise SystemExit("the trainer gave up")
-"""
-
-
-def test_leaving_right_after_a_step_loses_none(client_environment: dict[str, str], name: str, tmp_path: Path) -> None:
-    """A trainer that ends without closing, however soon after its last step, has every step in the spool."""
-    process = run_script(LEAVES, client_environment, name, str(tmp_path))
-    output, _ = process.communicate(timeout=60)
-
-    assert "gave up" in output
-    assert sorted(key.step for key in Spool(tmp_path).steps()) == list(range(12))
+    assert list(Spool(tmp_path).steps()) == [StepKey(name, "train", 1), StepKey(name, "train", 2)]
 
 
 KILLED = """
 run = wandb.init(project="tests", id=name)
-with publisher(folder) as made:
-    for step in (1, 2, 3):
-        made.publish(step_index(step, run=name), run=run)
-    print("published", flush=True)
-    made.close(60)
+for step in (1, 2, 3):
+    publish(made, step_index(step, run=name), run=run)
+made.close(60)
 """
 
 
@@ -295,16 +184,16 @@ def test_kill_9_loses_no_step(
 ) -> None:
     """Killed after W&B has committed a version and before anybody knew, the next process makes no second one."""
     wandb_server.faults.plan("ArtifactByID", Hang(), times=None)  # what the client asks once it has committed
-    process = run_script(KILLED, client_environment, name, str(tmp_path))
+    process = run_trainer(KILLED, client_environment, name, str(tmp_path))
     assert wait_until(lambda: versions(wandb_server, name))
     assert wait_until(lambda: Spool(tmp_path).count() == 3)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=30)
     wandb_server.heal()
 
-    with publisher(tmp_path) as later:
+    with publisher_process(tmp_path) as later:
         for key in list(Spool(tmp_path).steps()):
-            later.publish(step_index(key.step, run=key.run), run=wandb_run)
+            publish(later, step_index(key.step, run=key.run), run=wandb_run)
         assert later.close(30)
         assert counts(later, "logged", "spooled") == (3, 0)
 
@@ -313,9 +202,9 @@ def test_kill_9_loses_no_step(
 
 def test_many_threads_may_publish(wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path) -> None:
     """Steps from several threads are each logged once."""
-    with publisher(tmp_path) as made:
+    with publisher_process(tmp_path) as made:
         threads = [
-            threading.Thread(target=made.publish, args=(step_index(step, run=name),), kwargs={"run": wandb_run})
+            threading.Thread(target=publish, args=(made, step_index(step, run=name)), kwargs={"run": wandb_run})
             for step in range(8)
         ]
         for thread in threads:

@@ -19,7 +19,7 @@ from mirror.store import WHOLE_BYTES
 from mirror.testing.proxy import FaultProxy
 from mirror.testing.servers import ADMIN
 from references.run_index import RecordLocation, Row, StepIndex
-from tests.references.publishing import counts, publisher
+from tests.references.publishing import counts, helper_here
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -105,7 +105,7 @@ def test_references_to_s3_can_be_downloaded(
     with FaultProxy(seaweed.url) as proxy:
         for name in ("AWS_S3_ENDPOINT_URL", "AWS_ENDPOINT_URL"):
             monkeypatch.setenv(name, proxy.url)
-        with publisher(tmp_path / "spool", receipts=receipts) as made:
+        with helper_here(tmp_path / "spool", receipts=receipts) as made:
             made.publish(index, run=wandb_run)
             assert made.close(30)
             assert counts(made, "logged", "waiting_for_receipts") == (1, 0)
@@ -124,7 +124,7 @@ def test_references_to_a_directory_can_be_downloaded(wandb_run: wandb.Run, tmp_p
     url = str(tmp_path / "mirror #1 100%")
     index = mirror_records(tmp_path / "record", url, {})
     receipts = ReadReceipts(path.read_bytes() for path in Path(url, "_receipts").rglob("*.jsonl"))
-    with publisher(tmp_path / "spool", receipts=receipts) as made:
+    with helper_here(tmp_path / "spool", receipts=receipts) as made:
         made.publish(index, run=wandb_run)
         assert made.close(30)
 
@@ -142,7 +142,7 @@ def test_references_to_google_can_be_downloaded(
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", fake_gcs.url)
     google = storage.Client(project="test")
     receipts = ReadReceipts(blob.download_as_bytes() for blob in google.list_blobs(bucket, prefix="run/_receipts/"))
-    with publisher(tmp_path / "spool", receipts=receipts) as made:
+    with helper_here(tmp_path / "spool", receipts=receipts) as made:
         made.publish(index, run=wandb_run)
         assert made.close(30)
 
