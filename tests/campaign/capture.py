@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,17 +107,34 @@ class _Server:
 
     def _write_all(self) -> None:
         done = {(fact["id"], fact["generation"]) for fact in self._notes.read("wrote")}
+        if self._life is None:
+            self._write_in_waves(done)
+            return
         for number, plan in enumerate(self._job.records):
-            for generation, status in enumerate(plan.writes):
-                if (plan.id, generation) in done:
-                    continue
-                if self._stop.wait(plan.pause_s if self._life else 0.0):
+            for generation in range(len(plan.writes)):
+                if (plan.id, generation) not in done and not self._write_once(plan, generation, plan.pause_s):
                     return
-                while not self._write(plan.id, plan.profile, status, generation):
-                    if self._stop.wait(0.02):  # the disk is full: the server's own trouble
-                        return
-            if self._life is not None and self._life.fork_at == number:
+            if self._life.fork_at == number:
                 self._fork(number)
+
+    def _write_in_waves(self, done: Collection[tuple[str, int]]) -> None:
+        """Write a first generation of all that is left, then a second: once it is mirrored it may be pruned by then."""
+        for generation in range(max(len(plan.writes) for plan in self._job.records)):
+            for plan in self._job.records:
+                is_left = generation < len(plan.writes) and (plan.id, generation) not in done
+                if is_left and not self._write_once(plan, generation, 0.0):
+                    return
+            if self._mirror is not None:
+                self._mirror.flush(HEALTHY_S)
+
+    def _write_once(self, plan: RecordPlan, generation: int, pause_s: float) -> bool:
+        """Write a record, however long its disk is full: the server's own trouble; False: it was asked to stop."""
+        if self._stop.wait(pause_s):
+            return False
+        while not self._write(plan.id, plan.profile, plan.writes[generation], generation):
+            if self._stop.wait(0.02):
+                return False
+        return True
 
     def _write(self, record_id: str, profile: Profile, status: Status, generation: int) -> bool:
         try:

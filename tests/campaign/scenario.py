@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mirror.samples import ProfileName, Status
@@ -129,8 +129,9 @@ def draw(seed: int) -> Scenario:
     actors = [*_capture(rng, shape)]
     if has_wandb or (rng.random() < 0.2 and store != "s3_rotating"):
         actors.append(_trainer(rng))
-    if store != "s3_rotating":  # likewise
-        actors += _pruners(random.Random(f"campaign/prune/{seed}"), actors)  # noqa: S311 - no secrets
+    pruning = random.Random(f"campaign/prune/{seed}")  # noqa: S311 - no secrets
+    if store != "s3_rotating" and pruning.random() < PRUNED:
+        actors = [*(_writing_again(pruning, actor) for actor in actors), *_pruners(pruning, actors)]
     heals_alive = rng.random() < 0.2
     return Scenario(
         seed=seed,
@@ -163,10 +164,19 @@ def _trainer(rng: random.Random) -> ActorPlan:
     return ActorPlan(role="trainer", directory="a", lives=_lives(rng, fork=False)[:2], steps=rng.randint(2, 4))
 
 
+def _writing_again(rng: random.Random, actor: ActorPlan) -> ActorPlan:
+    """Return an actor that writes half of its records once more: perhaps when they were pruned, or just then."""
+    return replace(
+        actor,
+        records=tuple(
+            replace(plan, writes=(*plan.writes, "finished")) if plan.profile != "large" and rng.random() < 0.5 else plan
+            for plan in actor.records
+        ),
+    )
+
+
 def _pruners(rng: random.Random, actors: list[ActorPlan]) -> list[ActorPlan]:
     """Return who frees the disks; at times two of them are at the same one."""
-    if rng.random() >= PRUNED:
-        return []
     directories = sorted({actor.directory for actor in actors})
     discards = rng.random() < 0.5
     return [

@@ -433,12 +433,14 @@ def test_beside_a_live_mirror_nothing_is_lost(tmp_path: Path) -> None:
     written: dict[str, bytes] = {}
     over = threading.Event()
     problems: list[object] = []
+    pruned: list[int] = []
 
     def run_prunes() -> None:
         try:
             while not over.is_set():
                 result = prune([records], mirror, confirmed=True, rules=AT_ONCE)
                 problems.extend(result.findings)
+                pruned.append(result.pruned)
         except EmptyMirrorError:
             run_prunes()  # nothing was copied yet
         except Exception as error:  # noqa: BLE001 - whatever it is, the test says so
@@ -447,18 +449,19 @@ def test_beside_a_live_mirror_nothing_is_lost(tmp_path: Path) -> None:
     pruning = threading.Thread(target=run_prunes)
     with RecordMirror(mirror, fsync=False) as copier:
         pruning.start()
-        for generation in range(4):
+        for generation in range(6):
             for number in range(60):
                 document, tokens = f"{{{number}: {generation}}}".encode(), f"{number}.{generation}".encode()
                 names = write_files(records, f"tr_{number}", document, tokens=tokens)
                 written |= dict(zip(names, (tokens, document), strict=True))
                 copier.submit(records, f"tr_{number}")
-        assert copier.flush(60)
+            assert copier.flush(60)  # with the receipts: this generation may go while the next is written
         over.set()
         pruning.join()
         copier.scan(records)
         assert copier.flush(60)
         stats = copier.stats()
+    assert sum(pruned) > 0
     assert (stats["lost"], stats["failed"]) == (0, 0)
     assert [problem for problem in problems if isinstance(problem, Exception)] == []
     assert {path.name: path.read_bytes() for path in mirror.glob("*.zst")} == written
