@@ -67,6 +67,7 @@ class Outbox:
         self._lock = threading.Lock()  # guards all below
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._is_done = False  # our thread has handed everything over
         self._waiting = 0  # jobs
         self._dropped = 0  # steps that no helper was given
         self._is_whole = True  # no step was dropped, not built, or left to the spool by a helper that died
@@ -128,15 +129,16 @@ class Outbox:
             atexit.register(self._leave)
 
     def _end(self, timeout_s: float, grace_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
         with self._lock:
             thread, was_closed, self._is_closed = self._thread, self._is_closed, True
             if not was_closed:
-                self._deadline = time.monotonic() + timeout_s
+                self._deadline = deadline
                 self._jobs.put(None)
         if thread is None:
             return
         thread.join(timeout_s + grace_s)
-        self._ended.wait(max(0.0, self._deadline + EXIT_GRACE_S + LEAVE_S - time.monotonic()))
+        self._ended.wait(max(0.0, deadline + EXIT_GRACE_S + LEAVE_S - time.monotonic()))
         with self._lock:
             helper = self._helper
         if helper is not None:
@@ -185,7 +187,7 @@ class Outbox:
             with self._lock:
                 self._waiting -= 1
         with self._lock:
-            helper = self._helper
+            helper, self._is_done = self._helper, True
         if helper is None:
             self._ended.set()
         else:
@@ -241,8 +243,7 @@ class Outbox:
     def _is_too_late(self) -> bool:
         """Whether nobody would wait for a helper that began now."""
         with self._lock:
-            is_closed = self._is_closed
-        return is_closed and (self._ended.is_set() or time.monotonic() >= self._deadline)
+            return self._is_closed and time.monotonic() >= self._deadline
 
     # On the helper's thread
 
@@ -261,7 +262,7 @@ class Outbox:
             case Closed(report=report):
                 with self._lock:
                     self._report = report
-                    is_end = self._is_closed
+                    is_end = self._is_done
                 if is_end:
                     self._ended.set()
 
@@ -273,7 +274,7 @@ class Outbox:
                 self._is_whole = self._is_whole and self._has_logged_all
                 self._earlier.update({name: self._report.counts[name] for name in COUNTERS})
                 self._sent, self._report = 0, NOTHING_YET
-            is_end = self._is_closed
+            is_end = self._is_done
         if has_died:
             logger.error("the process that logs to W&B is gone; the spool keeps the steps that it had not logged yet")
         if is_end:

@@ -10,6 +10,7 @@ import gc
 import logging
 import os
 import threading
+import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
@@ -143,6 +144,9 @@ def main(descriptor: int, parent: int) -> None:
     """Be the helper of the process ``parent``, which listens at the other end of this socket."""
     gc.freeze()  # what was imported
     gc.set_threshold(_NEW_OBJECTS, 10, 10)
-    with contextlib.suppress(EOFError):  # it is gone before it has said anything
-        Helper(Connection(descriptor), parent).work()
+    try:
+        with contextlib.suppress(EOFError):  # it is gone before it has said anything
+            Helper(Connection(descriptor), parent).work()
+    except Exception:  # noqa: BLE001 - a bug; whoever reads what the training prints hears of it
+        traceback.print_exc()
     os._exit(0)  # whatever hangs; and W&B's client must not finish the runs of the training process

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from mirror.config import MirrorConfig
+from mirror.location import parse_location
 from references.agenda import Patience
 from references.errors import ConfigError
 from references.messages import Order
@@ -63,6 +64,10 @@ class PublisherProcess:
         limit_client_retries()
         if mirror is not None:
             MirrorAccess(mirror, mirror_config)  # refuses at once what no helper could use
+            location = parse_location(mirror)
+            mirror = (
+                mirror if location.directory is None else location.directory
+            )  # wherever the training goes meanwhile
         self._order = Order(
             settings=settings or PublishSettings(),
             patience=patience or Patience(),

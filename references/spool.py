@@ -61,7 +61,7 @@ class Spool:
 
     def __init__(self, directory: str | os.PathLike[str] | None = None, *, max_bytes: int = MAX_BYTES) -> None:
         """Use ``directory``, by default the user's own, and let what waits in it take ``max_bytes`` at most."""
-        self._directory = Path(directory or default_directory())
+        self._directory = Path(directory or default_directory()).absolute()  # wherever the training goes meanwhile
         self._max_bytes = max_bytes
 
     def put(self, key: StepKey, data: bytes) -> None:

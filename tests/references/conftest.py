@@ -51,6 +51,7 @@ def wandb_server(_wandb_session: WandbServer) -> WandbServer:
 
 @pytest.fixture(scope="session")
 def _wandb_shared_run(_wandb_session: WandbServer) -> Iterator[wandb.Run]:
+    _wandb_session.recover()  # from what an earlier test, which needed no run, has left
     run = wandb.init(project="tests", id="shared")
     yield run
     _wandb_session.recover()
