@@ -139,7 +139,7 @@ class Relay:
             connections.add(task)
             task.add_done_callback(ended)
 
-        server = await asyncio.start_server(serve, LOOPBACK, 0, ssl=self._context)
+        server = await asyncio.start_server(serve, LOOPBACK, 0)
         self._port = server.sockets[0].getsockname()[1]
         self._started.set()
         await self._stop.wait()
@@ -150,6 +150,8 @@ class Relay:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with _ending(writer):
+            if self._context is not None:  # not by the server itself, which would leave a handshake open at the end
+                await writer.start_tls(self._context)
             up_reader, up_writer = await asyncio.open_connection(*self._upstream)
             async with _ending(up_writer):
                 ways = [
