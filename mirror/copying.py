@@ -1,19 +1,27 @@
-"""One record's way into the mirror: read, hash, send; sidecars together, the document last, a receipt at the end."""
+"""One record's way into the mirror: read, hash, send; sidecars together, the document last, a receipt at the end.
+
+Another mirror may copy the same record at the same time, and any of them may be cut short after its bytes replaced
+others. So that no receipt speaks for bytes that are no longer there, also when a server writes what was there before
+that: a file on disk is looked at first and the receipts after it; a receipt is withdrawn before its bytes are replaced,
+and again when nobody knows what became of that; and it bears the time at which the disk was looked at.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import stat
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 import xxhash
 
 from mirror.allowance import Allowance
-from mirror.errors import RecordChangedError, RecordError
+from mirror.errors import RecordChangedError, RecordError, RecordGoneError
 from mirror.names import check_name, document_name
 from mirror.receipts.receipt import FileReceipt, Receipt, following
 from mirror.record import FileState, Record, read_record, read_state
@@ -34,11 +42,22 @@ class Copier:
     clock: Callable[[], float] = time.time
 
 
+class Receipts(Protocol):
+    """The receipts of one record beside it, to which other mirrors may add at any time."""
+
+    async def latest(self) -> Receipt | None:
+        """Return the newest line of all that were there when this was called."""
+
+    def withdraw(self, line: Receipt) -> Receipt:
+        """Keep a line without files as newer than all that are known, and return it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
     """A record that is in the mirror now."""
 
     receipt: Receipt
+    is_known: bool  # the last receipt before it says the same
     sent_files: int
     sent_bytes: int
 
@@ -47,18 +66,44 @@ class Copied:
 class _Progress:
     """What is known of a record's files in the mirror while it is copied."""
 
-    known: dict[str, FileReceipt]
+    record_id: str
+    receipts: Receipts | None
+    previous: Receipt | None = None  # the newest line, this copy's own included
+    proof: Receipt | None = None  # the newest line of others
+    known: dict[str, FileReceipt] = field(default_factory=dict)
     sent_files: int = 0
     sent_bytes: int = 0
     states: dict[str, FileState] = field(default_factory=dict)  # of the files as they were read
+    has_begun: bool = False  # to send
+    is_doubtful: bool = False  # what it sends may replace what a receipt speaks of
+
+    def take_in(self, latest: Receipt | None) -> None:
+        """Know what a receipt proves, unless this copy has begun to replace what it speaks of."""
+        if latest != self.previous:
+            self.previous = self.proof = latest
+            self.known = {file.name: file for file in latest.files} if latest and not self.has_begun else {}
+            self.states.clear()
+
+    def replaces_receipted(self, name: str, writer: str) -> bool:
+        """Whether sending a file makes the newest line untrue."""
+        if self.previous is None:
+            return False
+        return self.previous.file(name) is not None if self.previous.files else self.previous.writer != writer
 
 
 async def copy_record(
-    copier: Copier, directory: Path, record_id: str, *, kinds: Collection[str], previous: Receipt | None
+    copier: Copier,
+    directory: Path,
+    record_id: str,
+    *,
+    kinds: Collection[str],
+    previous: Receipt | None = None,
+    receipts: Receipts | None = None,
 ) -> Copied:
-    """Bring a record into the mirror; a file that ``previous`` proves to be there with the same bytes is not sent.
+    """Bring a record into the mirror; a file that is proved to be there with the same bytes is not sent.
 
-    A record that is written again meanwhile is followed until mirror and disk hold one generation.
+    A record that is written again meanwhile is followed until mirror and disk hold one generation. What is there is
+    proved by ``receipts``, or by ``previous`` where nobody else copies.
 
     Raises:
         RecordGoneError: its document is not there.
@@ -68,9 +113,24 @@ async def copy_record(
         OSError: a local file cannot be read.
     """
     check_name(document_name(record_id))
-    progress = _Progress({file.name: file for file in previous.files} if previous else {})
+    progress = _Progress(record_id, receipts)
+    progress.take_in(previous)
+    try:
+        return await _follow(copier, directory, progress, kinds)
+    except RecordGoneError:
+        raise  # nobody can send it again, and others may have sent it before it went
+    except BaseException:
+        if receipts is not None and progress.is_doubtful:
+            receipts.withdraw(_withdrawal(copier, directory, record_id))
+        raise
+
+
+async def _follow(copier: Copier, directory: Path, progress: _Progress, kinds: Collection[str]) -> Copied:
     for _ in range(MAX_ROUNDS):
-        record = read_record(directory, record_id, set(kinds) - copier.exclude)
+        looked_at = copier.clock()
+        record = read_record(directory, progress.record_id, set(kinds) - copier.exclude)
+        if progress.receipts is not None:
+            progress.take_in(await progress.receipts.latest())
         try:
             await _send_all(copier, directory, record.sidecars, progress)
             if record.sidecars and not _is_still(record):
@@ -79,21 +139,37 @@ async def copy_record(
         except RecordChangedError:
             continue
         if _is_still(record):
-            receipt = Receipt(
-                id=record_id,
-                at=copier.clock(),
-                writer=copier.writer,
-                host=copier.host,
-                path=str(directory / record.document.name),
-                files=tuple(progress.known[state.name] for state in record.files),
-                excluded=tuple(sorted(copier.exclude)),
-            )
+            files = tuple(progress.known[state.name] for state in record.files)
+            receipt = _receipt(copier, directory, progress.record_id, looked_at, files)
+            receipt = following(progress.proof, following(progress.previous, receipt))
+            last = progress.previous
             return Copied(
-                receipt=following(previous, receipt),
+                receipt=receipt,
+                is_known=last is not None and (receipt.files, receipt.excluded) == (last.files, last.excluded),
                 sent_files=progress.sent_files,
                 sent_bytes=progress.sent_bytes,
             )
-    raise RecordChangedError(f"{record_id} in {directory} is being written again and again: it is copied later")
+    raise RecordChangedError(
+        f"{progress.record_id} in {directory} is being written again and again: it is copied later"
+    )
+
+
+def _receipt(
+    copier: Copier, directory: Path, record_id: str, at: float, files: tuple[FileReceipt, ...] = ()
+) -> Receipt:
+    return Receipt(
+        id=record_id,
+        at=at,
+        writer=copier.writer,
+        host=copier.host,
+        path=str(directory / document_name(record_id)),
+        files=files,
+        excluded=tuple(sorted(copier.exclude)) if files else (),
+    )
+
+
+def _withdrawal(copier: Copier, directory: Path, record_id: str) -> Receipt:
+    return _receipt(copier, directory, record_id, copier.clock())
 
 
 def _is_still(record: Record) -> bool:
@@ -125,10 +201,11 @@ async def _send(copier: Copier, directory: Path, state: FileState, progress: _Pr
             if progress.states.get(name) == now:
                 return  # sent in an earlier round and not written again
             known = progress.known.get(name)
+            announce = functools.partial(_announce, copier, directory, now, progress)
             if now.size_bytes > WHOLE_BYTES:
-                receipt, sent = await _send_large(copier.store, descriptor, now, known)
+                receipt, sent = await _send_large(copier.store, descriptor, now, known, announce)
             else:
-                receipt, sent = await _send_whole(copier.store, descriptor, now, known)
+                receipt, sent = await _send_whole(copier.store, descriptor, now, known, announce)
         finally:
             os.close(descriptor)
     progress.known[name] = receipt
@@ -138,18 +215,37 @@ async def _send(copier: Copier, directory: Path, state: FileState, progress: _Pr
         progress.sent_bytes += now.size_bytes
 
 
+def _announce(copier: Copier, directory: Path, state: FileState, progress: _Progress) -> None:
+    """Withdraw the receipt of what is about to be replaced.
+
+    Whoever finds other bytes on disk from here on finds the withdrawal, too.
+
+    Raises:
+        RecordChangedError: the disk has other bytes already.
+    """
+    progress.has_begun = True
+    progress.is_doubtful |= progress.previous is None
+    if progress.receipts is not None and progress.replaces_receipted(state.name, copier.writer):
+        progress.is_doubtful = True
+        withdrawal = _withdrawal(copier, directory, progress.record_id)
+        progress.previous = progress.receipts.withdraw(withdrawal)
+        if read_state(directory, state.name) != state:
+            raise RecordChangedError(f"{state.name} was written again before it was sent")
+
+
 async def _send_whole(
-    store: Store, descriptor: int, state: FileState, known: FileReceipt | None
+    store: Store, descriptor: int, state: FileState, known: FileReceipt | None, announce: Callable[[], None]
 ) -> tuple[FileReceipt, bool]:
     data = _read_at(descriptor, state.size_bytes, 0)
     digest = xxhash.xxh3_128_hexdigest(data)
     if known and (known.size, known.xxh3_128) == (len(data), digest):
         return replace(known, ctime_ns=state.ctime_ns, inode=state.inode), False
-    return _receipt(state, digest, await store.put(state.name, data, digest)), True
+    announce()
+    return _file_receipt(state, digest, await store.put(state.name, data, digest)), True
 
 
 async def _send_large(
-    store: Store, descriptor: int, state: FileState, known: FileReceipt | None
+    store: Store, descriptor: int, state: FileState, known: FileReceipt | None, announce: Callable[[], None]
 ) -> tuple[FileReceipt, bool]:
     """Send a file part by part; twice read where a receipt may make sending needless."""
     if known and known.size == state.size_bytes:
@@ -167,8 +263,9 @@ async def _send_large(
             hasher.update(part)
             yield part
 
+    announce()
     stored = await store.put_parts(state.name, parts, state.size_bytes)
-    return _receipt(state, hasher.hexdigest(), stored), True
+    return _file_receipt(state, hasher.hexdigest(), stored), True
 
 
 def _parts(descriptor: int, size_bytes: int) -> Iterator[bytes]:
@@ -176,7 +273,7 @@ def _parts(descriptor: int, size_bytes: int) -> Iterator[bytes]:
         yield _read_at(descriptor, min(PART_BYTES, size_bytes - start), start)
 
 
-def _receipt(state: FileState, digest: str, stored: Stored) -> FileReceipt:
+def _file_receipt(state: FileState, digest: str, stored: Stored) -> FileReceipt:
     return FileReceipt(
         name=state.name,
         size=state.size_bytes,

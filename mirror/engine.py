@@ -33,7 +33,7 @@ from mirror.names import document_name
 from mirror.receipts.ledger import Ledger
 from mirror.receipts.segments import SegmentReader, SegmentWriter, write_probe
 from mirror.record import read_state
-from mirror.record_directory import RecordDirectory, refuse_the_mirror
+from mirror.record_directory import RecordDirectory, RecordReceipts, refuse_the_mirror
 from mirror.reliable import ReliableStore
 from mirror.stores.threads import DaemonThreads
 
@@ -320,12 +320,12 @@ class Engine:
             if directory.holds(job.record_id, kinds, self._copier.exclude):
                 self.totals.unchanged += 1
                 return Outcome.ELSEWHERE
-        previous = directory.ledger.get(job.record_id)
-        copied = await copy_record(self._copier, job.directory, job.record_id, kinds=kinds, previous=previous)
+        receipts = RecordReceipts(directory, job.record_id, self._threads)
+        copied = await copy_record(self._copier, job.directory, job.record_id, kinds=kinds, receipts=receipts)
         self.totals.sent_files += copied.sent_files
         self.totals.sent_bytes += copied.sent_bytes
         self.totals.kept_files += len(copied.receipt.files) - copied.sent_files
-        if previous is None or (copied.receipt.files, copied.receipt.excluded) != (previous.files, previous.excluded):
+        if not copied.is_known:
             line, mark = directory.ledger.append(copied.receipt)
             self._segments.add(line, mark)
         self.given_up.discard(job.directory, job.record_id)

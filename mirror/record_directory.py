@@ -12,7 +12,7 @@ from pathlib import Path
 from mirror.errors import RecordError
 from mirror.looking import every_id
 from mirror.receipts.ledger import Ledger
-from mirror.receipts.receipt import Receipt
+from mirror.receipts.receipt import Receipt, following
 from mirror.receipts.segments import SegmentReader
 from mirror.record import read_record
 from mirror.stores.threads import DaemonThreads
@@ -33,6 +33,7 @@ class RecordDirectory:
     wanted: Callable[[str], bool] = every_id  # the ids that looks are for
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_at: float = float("-inf")  # monotonic; not read again before
+    _readings: int = 0  # that have begun
 
     def holds(self, record_id: str, kinds: Collection[str], exclude: Collection[str]) -> bool:
         """Whether the mirror has a record as it is on disk now, with all its sidecars of these kinds but ``exclude``.
@@ -76,9 +77,41 @@ class RecordDirectory:
         async with self._reading:
             began = time.monotonic()
             if began >= self._read_at:
-                await threads.run(self.ledger.refresh)
+                await self._read_now(threads)
                 ended = time.monotonic()
                 self._read_at = ended + max(FRESH_S, PAUSE * (ended - began))
+
+    async def read_others_anew(self, threads: DaemonThreads) -> None:
+        """Learn what other mirrors have copied up to the moment of this call; who wait at the same time share it."""
+        next_one = self._readings + 1
+        async with self._reading:
+            if self._readings < next_one:
+                await self._read_now(threads)
+
+    async def _read_now(self, threads: DaemonThreads) -> None:
+        self._readings += 1
+        await threads.run(self.ledger.refresh)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReceipts:
+    """The receipts of one record, to which other mirrors on its directory may add at any time."""
+
+    directory: RecordDirectory
+    record_id: str
+    threads: DaemonThreads
+
+    async def latest(self) -> Receipt | None:
+        """Return the newest line of any mirror when this is called; one that knows of none does not ask the others."""
+        if self.directory.ledger.last(self.record_id) is not None:
+            await self.directory.read_others_anew(self.threads)
+        return self.directory.ledger.last(self.record_id)
+
+    def withdraw(self, line: Receipt) -> Receipt:
+        """Let no receipt that is known speak for the record any more, in this process and after a restart."""
+        withdrawal = following(self.directory.ledger.last(self.record_id), line)
+        self.directory.ledger.append(withdrawal)
+        return withdrawal
 
 
 def refuse_the_mirror(directory: Path, mirror_directory: Path | None) -> None:

@@ -81,13 +81,18 @@ class Ledger:
                     self._load(journal, size, adopt=False)
 
     def get(self, record_id: str) -> Receipt | None:
-        """Return the newest receipt of a record, unless its line was taken away meanwhile."""
+        """Return the newest receipt of a record, unless it was withdrawn or its line was taken away meanwhile."""
+        receipt = self.last(record_id)
+        return receipt if receipt is not None and receipt.files else None
+
+    def last(self, record_id: str) -> Receipt | None:
+        """Return the newest line of a record: its receipt, or what withdraws that."""
         with self._lock:
             line = self._index.find(record_id)
         if line is None:
             return None
         if line.text is not None:
-            receipt: Receipt | None = decode_line(line.text)
+            receipt: Receipt | None = decode_line(line.text, may_withdraw=True)
         else:
             receipt = _read_line(list(self._numbers)[line.journal or 0], line.start or 0)
         return receipt if receipt is not None and receipt.id == record_id else None
@@ -167,7 +172,9 @@ class Ledger:
             for done, line in self._lines(journal, start, size):
                 is_unsent = adopt and done > sent
                 try:
-                    receipt = decode_line(line) if is_unsent else glance_at(line)  # what goes on from here is checked
+                    receipt = (  # what goes on from here is checked
+                        decode_line(line, may_withdraw=True) if is_unsent else glance_at(line)
+                    )
                     row = row_of(receipt, number, done - len(line))
                 except ReceiptError as error:
                     if done > indexed:
@@ -175,7 +182,7 @@ class Ledger:
                     continue
                 if done > indexed:
                     found.append(row)
-                if is_unsent:
+                if is_unsent and receipt.files:
                     unsent.append((line, Mark(journal, done)))
                 if len(found) >= _BATCH:
                     self._index.add(found)
@@ -240,7 +247,7 @@ def _read_line(journal: Path, start: int) -> Receipt | None:
     try:
         with _opened(journal) as file:
             file.seek(start)
-            return decode_line(file.readline(MAX_LINE_BYTES + 1))
+            return decode_line(file.readline(MAX_LINE_BYTES + 1), may_withdraw=True)
     except (OSError, ReceiptError):
         return None
 

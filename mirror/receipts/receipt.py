@@ -3,6 +3,7 @@
 A receipt is made once, after the store acknowledged every file of the record. The line's form is fixed by the project's
 formats: ``v, id, at, writer, host, path, files[name, size, xxh3_128, etag, version_id, md5], excluded``; ``files`` also
 carry the local file's change time and inode, by which a restarted server sees without reading that nothing changed.
+Beside the records a line may list no file: what was receipted before is being replaced, and proves nothing any more.
 Lines come from buckets and disks that others can write: each is checked before it is believed.
 """
 
@@ -50,7 +51,7 @@ class Receipt:
     writer: str  # unique per process
     host: str
     path: str  # the document on that host
-    files: tuple[FileReceipt, ...]  # sidecars, then the document
+    files: tuple[FileReceipt, ...]  # sidecars, then the document; none: it withdraws what was receipted before
     excluded: tuple[str, ...] = ()  # sidecar kinds left out on purpose
 
     def file(self, name: str) -> FileReceipt | None:
@@ -70,8 +71,8 @@ def encode_line(receipt: Receipt) -> bytes:
     return _encoder.encode(receipt) + b"\n"
 
 
-def decode_line(line: bytes) -> Receipt:
-    """Read one line back.
+def decode_line(line: bytes, *, may_withdraw: bool = False) -> Receipt:
+    """Read one line back; ``may_withdraw``: it may list no file, as beside the records.
 
     Raises:
         ReceiptError: it is not a receipt of this version, or it claims what none may (foreign names, negative sizes).
@@ -82,7 +83,10 @@ def decode_line(line: bytes) -> Receipt:
         receipt = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ReceiptError(f"not a receipt: {error}") from None
-    _check(receipt)
+    if may_withdraw and not receipt.files:
+        _check_version(receipt.v)
+    else:
+        _check(receipt)
     return receipt
 
 
@@ -123,8 +127,8 @@ def glance_at(line: bytes) -> Glance:
     return glance
 
 
-def decode_lines(data: bytes) -> Iterator[Receipt | ReceiptError]:
-    """Read a segment line by line: a receipt, or the error that says why a line is none.
+def decode_lines(data: bytes, *, may_withdraw: bool = False) -> Iterator[Receipt | ReceiptError]:
+    """Read a segment, or a journal, line by line: a receipt, or the error that says why a line is none.
 
     A crash may cut the last line anywhere: it comes out as an error, and no line before it is touched.
     """
@@ -134,7 +138,7 @@ def decode_lines(data: bytes) -> Iterator[Receipt | ReceiptError]:
         end = len(data) if end < 0 else end
         if end > start:
             try:
-                yield decode_line(data[start:end])
+                yield decode_line(data[start:end], may_withdraw=may_withdraw)
             except ReceiptError as error:
                 yield error
         start = end + 1

@@ -81,7 +81,7 @@ class ReceiptIndex:
 
     def count(self) -> int:
         """Return how many records have a receipt."""
-        return int(self._index.execute("SELECT COUNT(*) FROM receipt")[0][0])
+        return int(self._index.execute("SELECT COUNT(*) FROM receipt WHERE files > 0")[0][0])
 
     def close(self) -> None:
         """Let the file go."""
@@ -92,14 +92,15 @@ def row_of(receipt: Receipt | Glance, journal: int | None, start: int | None, te
     """Describe a receipt, and as ``Line`` does where its line is.
 
     Raises:
-        ReceiptError: it lists no document.
+        ReceiptError: it lists files, but no document.
     """
     name = document_name(receipt.id)
+    state = ""  # of no document: it withdraws what was receipted before
     for file in receipt.files:
         if file.name == name:
             state = f"{file.size}:{file.ctime_ns}:{file.inode}"
             break
-    else:
+    if receipt.files and not state:
         raise ReceiptError(f"a receipt of {receipt.id!r} does not list its document")
     excluded = "/".join(receipt.excluded) if receipt.excluded else None
     return _key(receipt.id), receipt.at, state, excluded, len(receipt.files), journal, start, text

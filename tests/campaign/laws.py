@@ -118,7 +118,7 @@ def receipts_beside_are_true(directories: Collection[Path], objects: Mapping[str
     """What the receipts beside the records say last is what the store holds."""
     for directory in directories:
         journals = sorted((directory / ".mirror").rglob("*.jsonl"))
-        lines = [item for journal in journals for item in decode_lines(journal.read_bytes())]
+        lines = [item for journal in journals for item in decode_lines(journal.read_bytes(), may_withdraw=True)]
         for receipt in newest(item for item in lines if isinstance(item, Receipt)).values():
             yield from (f"beside the records: {breach}" for breach in _is_true(receipt, objects, {}))
 
@@ -208,7 +208,7 @@ def logs_are_clean(logs: Collection[Path]) -> Iterator[str]:
 def covered_files(directory: Path) -> dict[str, tuple[int, int, int]]:
     """Return the files that receipts beside the records cover as they are on disk now, with their states."""
     journals = sorted((directory / ".mirror").rglob("*.jsonl"))
-    lines = [item for journal in journals for item in decode_lines(journal.read_bytes())]
+    lines = [item for journal in journals for item in decode_lines(journal.read_bytes(), may_withdraw=True)]
     states: dict[str, tuple[int, int, int]] = {}
     for receipt in newest(item for item in lines if isinstance(item, Receipt)).values():
         found = {file.name: state_now(directory / file.name) for file in receipt.files}

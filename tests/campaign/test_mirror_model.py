@@ -33,6 +33,7 @@ from tests.mirror.mirrors_in_memory import assert_books_balance, is_put, is_reco
 WAIT_S = 30.0  # far more than a healthy store in memory takes
 MAX_FORKS = 2  # an example, of a process that is not small
 IDS = st.sampled_from(["tr_a", "tr_b", "tr_c", "tr_d"])
+CONTENTS = st.tuples(st.integers(1, 3), st.integers(1, 3))  # what is in the document, and in the sidecars
 WHICH = st.sampled_from([0, 1])
 KINDS = st.sets(st.sampled_from(["tokens", "experts", "novel"]), max_size=3)
 PASSING = (
@@ -56,8 +57,7 @@ class TwoMirrors(RuleBasedStateMachine):
         self.kinds: dict[str, set[str]] = {}  # that each record has on disk
         self.options: dict[str, Any] = {}
         self.first: dict[str, set[str]] = {}  # the kinds that each record has had from its first writing on
-        self.outages = self.forks = self.writes = 0
-        self.sidecars: dict[str, bytes] = {}  # what is in those of each record
+        self.outages = self.forks = 0
 
     @initialize(
         exclude=st.sampled_from([(), ("experts",)]),
@@ -75,15 +75,12 @@ class TwoMirrors(RuleBasedStateMachine):
             "attempts": 2,
         }
 
-    @rule(record_id=IDS, kinds=KINDS, same=st.booleans(), which=WHICH, hand_over=st.booleans())
-    def write(self, record_id: str, kinds: set[str], same: bool, which: int, hand_over: bool) -> None:  # noqa: FBT001 - drawn
-        """A server writes a record, or writes it again, perhaps with the same sidecars, and mostly hands it over.
-
-        Nobody writes what was there before the last time: two mirrors that do not speak with each other could not tell.
-        """
-        content = self._note(record_id, kinds, same=same)
-        document = b"document %d" % self.writes
-        write_files(self.records, record_id, document, **dict.fromkeys(sorted(self.kinds[record_id]), content))
+    @rule(record_id=IDS, kinds=KINDS, content=CONTENTS, which=WHICH, hand_over=st.booleans())
+    def write(self, record_id: str, kinds: set[str], content: tuple[int, int], which: int, hand_over: bool) -> None:  # noqa: FBT001 - drawn
+        """A server writes a record, or writes it again, be it what was there before, and mostly hands it over."""
+        self._note(record_id, kinds)
+        document, sidecar = b"document %d" % content[0], b"sidecar %d" % content[1]
+        write_files(self.records, record_id, document, **dict.fromkeys(sorted(self.kinds[record_id]), sidecar))
         if hand_over:
             self.submit(record_id, which)
 
@@ -146,8 +143,14 @@ class TwoMirrors(RuleBasedStateMachine):
         assert (stats["pending"], stats["late"]) == (0, 0)
 
     @precondition(lambda self: self.forks < MAX_FORKS)
-    @rule(record_id=IDS, kinds=KINDS, which=WHICH, ends=st.sampled_from(["drained", "hurried", "killed"]))
-    def fork(self, record_id: str, kinds: set[str], which: int, ends: str) -> None:
+    @rule(
+        record_id=IDS,
+        kinds=KINDS,
+        content=CONTENTS,
+        which=WHICH,
+        ends=st.sampled_from(["drained", "hurried", "killed"]),
+    )
+    def fork(self, record_id: str, kinds: set[str], content: tuple[int, int], which: int, ends: str) -> None:
         """A server forks, whatever is under way; the child writes a record and hands it over, then ends in some way.
 
         It works in whatever weather there is, but for one that drains. The parent goes on as if nothing had happened.
@@ -158,7 +161,7 @@ class TwoMirrors(RuleBasedStateMachine):
 
         def live() -> bool:
             assert mirror.stats()["submitted"] == 0
-            self.write(record_id, kinds, same=False, which=which, hand_over=True)
+            self.write(record_id, kinds, content, which=which, hand_over=True)
             if ends == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             if ends == "drained":
@@ -174,7 +177,7 @@ class TwoMirrors(RuleBasedStateMachine):
 
         assert exit_of_child(live) == (-signal.SIGKILL if ends == "killed" else 0)
         self.bucket.catch_up()
-        self._note(record_id, kinds, same=False)  # as the child did
+        self._note(record_id, kinds)  # as the child did
         assert mirror.stats()["submitted"] >= before
 
     @rule(which=WHICH, timeout_s=st.sampled_from([0.0, 0.05]))
@@ -248,14 +251,10 @@ class TwoMirrors(RuleBasedStateMachine):
                 assert file.xxh3_128 == xxhash.xxh3_128_hexdigest(wanted[file.name])
                 assert file.etag == latest[file.name].stored.etag
 
-    def _note(self, record_id: str, kinds: set[str], *, same: bool) -> bytes:
-        """Enter into the model that a record is written; return what its sidecars hold."""
-        self.writes += 1
-        if not same:
-            self.sidecars[record_id] = b"sidecar %d" % self.writes
+    def _note(self, record_id: str, kinds: set[str]) -> None:
+        """Enter into the model that a record is written."""
         self.kinds[record_id] = kinds | self.kinds.get(record_id, set())  # nobody takes a sidecar away
         self.first.setdefault(record_id, self.kinds[record_id])
-        return self.sidecars.setdefault(record_id, b"sidecar")
 
     def _mirror(self, which: int) -> RecordMirror:
         mirror = self.mirrors[which]

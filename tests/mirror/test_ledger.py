@@ -7,6 +7,7 @@ import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,24 @@ def test_the_newest_receipt_wins_whatever_the_order(tmp_path: Path) -> None:
     known = reopened(tmp_path).get("tr_a")
     assert known is not None
     assert known.writer == "b"
+
+
+def test_what_is_withdrawn_counts_no_more(tmp_path: Path) -> None:
+    """By whichever writer: it covers nothing, is not counted, and does not go to the mirror; a newer receipt counts."""
+    receipt, _ = written(tmp_path, "tr_a", "tr_b", writer="other")
+    ledger = Ledger(tmp_path, PLACE, "mine")
+    ledger.refresh()
+    withdrawal = replace(receipt, at=receipt.at + 1, writer="other", files=())
+    other = Ledger(tmp_path, PLACE, "other")
+    other.append(withdrawal)
+    assert ledger.get("tr_a") == receipt
+    for seen in (ledger, Ledger(tmp_path, PLACE, "next")):
+        assert [decode_line(line).id for line, _ in seen.load()] == ["tr_a", "tr_b"]
+        assert (seen.get("tr_a"), seen.last("tr_a"), seen.count()) == (None, withdrawal, 1)
+        assert uncovered(seen, tmp_path, "tr_a", "tr_b") == ["tr_a"]
+    other.append(replace(receipt, at=receipt.at + 2))
+    ledger.refresh()
+    assert uncovered(ledger, tmp_path, "tr_a", "tr_b") == []
 
 
 def test_wherever_a_crash_tears_the_last_line_the_others_are_read(

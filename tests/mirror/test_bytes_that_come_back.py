@@ -1,0 +1,174 @@
+"""A record gets other bytes, then those that it had before: the receipt of the first time proves nothing any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from mirror.errors import TryAgainError
+from mirror.names import document_name
+from mirror.testing.stores import FaultyStore, MemoryStore, Stall, StoreFault, StoreThenRaise
+from tests.campaign.shared_bucket import SharedBucket
+from tests.mirror.forks import exit_of_child
+from tests.mirror.local_records import write_files
+from tests.mirror.mirrors_in_memory import eventually, is_record, mirror_on, on_disk, receipts_in
+
+FLUSH_S = 30.0
+DOCUMENT = document_name("tr_a")
+ANSWER_LOST = StoreThenRaise(error=TryAgainError("put", DOCUMENT, "reset"))
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """A record with the first of its bytes."""
+    directory = tmp_path / "records"
+    directory.mkdir()
+    write_first(directory)
+    return directory
+
+
+def write_first(directory: Path) -> None:
+    write_files(directory, "tr_a", b"first", tokens=b"first tokens")
+
+
+def write_second(directory: Path) -> None:
+    write_files(directory, "tr_a", b"second", tokens=b"second tokens")
+
+
+def is_document(operation: str, key: str) -> bool:
+    return operation.startswith("put") and key == DOCUMENT
+
+
+def assert_true(memory: MemoryStore, records: Path) -> None:
+    """The mirror holds what is on disk, and the newest receipt says so."""
+    assert memory.records == on_disk(records)
+    assert {file.name: file.xxh3_128 for file in receipts_in(memory)["tr_a"].files} == {
+        name: xxhash.xxh3_128_hexdigest(data) for name, data in memory.records.items()
+    }
+
+
+def test_another_mirror_sent_the_second(records: Path) -> None:
+    """A mirror that copies what came back asks first what the others on the directory have sent meanwhile."""
+    memory = MemoryStore()
+    with mirror_on(memory) as one, mirror_on(memory) as other:
+        assert one.submit(records, "tr_a")
+        assert one.flush(FLUSH_S)
+        write_second(records)
+        assert other.submit(records, "tr_a")
+        assert other.flush(FLUSH_S)
+        write_first(records)
+        assert one.submit(records, "tr_a")
+        assert one.flush(FLUSH_S)
+        assert_true(memory, records)
+
+
+def test_the_second_is_under_way_by_another_mirror(records: Path) -> None:
+    """What comes back is sent though nobody knows yet of the second; and whoever sent that sees to what it replaced."""
+    memory = MemoryStore()
+    stall = Stall()
+    with (
+        mirror_on(memory) as one,
+        mirror_on(FaultyStore(memory, StoreFault(action=stall, match=is_document))) as other,
+    ):
+        assert one.submit(records, "tr_a")
+        assert one.flush(FLUSH_S)
+        write_second(records)
+        assert other.submit(records, "tr_a")
+        stall.reached.wait()
+        write_first(records)
+        assert one.submit(records, "tr_a")
+        assert one.flush(FLUSH_S)
+        assert memory.objects[DOCUMENT] == b"first"
+        stall.released.happen()
+        assert other.flush(FLUSH_S)
+        assert_true(memory, records)
+
+
+def test_the_second_landed_last_and_its_mirror_was_closed_before_it_could_see_to_that(records: Path) -> None:
+    """It says beside the records that no receipt counts, be it newer: the next look sends what is on disk."""
+    memory = MemoryStore()
+    first, again = Stall(), Stall()
+    faults = [StoreFault(action=stall, match=is_document) for stall in (first, again)]
+    other = mirror_on(FaultyStore(memory, *faults))
+    with mirror_on(memory) as one:
+        assert one.submit(records, "tr_a")
+        assert one.flush(FLUSH_S)
+        write_second(records)
+        other.submit(records, "tr_a")
+        first.reached.wait()
+        write_first(records)
+        assert one.submit(records, "tr_a")
+        assert one.flush(FLUSH_S)
+        first.released.happen()
+        again.reached.wait()
+        assert memory.objects[DOCUMENT] == b"second"
+        assert not other.close(0)
+        one.scan(records)
+        assert one.flush(FLUSH_S)
+        assert_true(memory, records)
+
+
+def test_the_answer_to_the_second_was_lost(records: Path) -> None:
+    """One mirror alone: what it may have replaced counts no more, whatever the store said."""
+    memory = MemoryStore()
+    store = FaultyStore(memory)
+    with mirror_on(store, rescan_s=3_600) as mirror:
+        assert mirror.submit(records, "tr_a")
+        assert mirror.flush(FLUSH_S)
+        write_second(records)
+        store.add(StoreFault(action=ANSWER_LOST, match=is_document, times=3))
+        mirror.submit(records, "tr_a")
+        eventually(lambda: mirror.stats()["late"] == 1)
+        assert memory.objects[DOCUMENT] == b"second"
+        write_first(records)
+        assert mirror.submit(records, "tr_a")
+        assert mirror.drain(FLUSH_S)
+        assert_true(memory, records)
+
+
+def test_killed_between_the_second_and_its_receipt(records: Path, tmp_path: Path) -> None:
+    """The next start does not believe the receipt of the first."""
+    bucket = SharedBucket(tmp_path / "bucket")
+    store = FaultyStore(bucket)
+    with mirror_on(bucket) as mirror:
+        assert mirror.submit(records, "tr_a")
+        assert mirror.flush(FLUSH_S)
+    write_second(records)
+    store.add(StoreFault(action=ANSWER_LOST, match=is_document))
+
+    def live() -> bool:
+        mirror_on(store, backoff_s=3_600).submit(records, "tr_a")
+        eventually(lambda: bucket.objects[DOCUMENT] == b"second")
+        os.kill(os.getpid(), signal.SIGKILL)
+        return False
+
+    assert exit_of_child(live) == -signal.SIGKILL
+    bucket.catch_up()
+    assert bucket.objects[DOCUMENT] == b"second"
+    write_first(records)
+    with mirror_on(bucket) as mirror:
+        mirror.scan(records)
+        assert mirror.flush(FLUSH_S)
+        assert_true(bucket, records)
+
+
+def test_what_failed_before_anything_was_replaced_changes_nothing(records: Path) -> None:
+    """A new sidecar that does not get through: what is receipted is not sent again."""
+    memory = MemoryStore()
+    store = FaultyStore(memory)
+    with mirror_on(store, rescan_s=3_600) as mirror:
+        assert mirror.submit(records, "tr_a")
+        assert mirror.flush(FLUSH_S)
+        (records / "tr_a.experts.zst").write_bytes(b"experts")
+        store.add(StoreFault(action=ANSWER_LOST, match=is_record, times=3))
+        mirror.submit(records, "tr_a")
+        eventually(lambda: mirror.stats()["late"] == 1)
+        before = len(memory.puts)
+        assert mirror.submit(records, "tr_a")
+        assert mirror.drain(FLUSH_S)
+        assert [key for key in memory.keys_put[before:] if is_record("put", key)] == ["tr_a.experts.zst"]
+        assert_true(memory, records)
