@@ -22,6 +22,7 @@ from tests.campaign.weather import Counter
 
 END_S = 30.0  # for a process that was asked to end; only a hang takes so long
 HEALTHY_S = 150.0
+LATE_S = 2.0  # some prunes
 AGAIN_S = 10.0  # until somebody at a keyboard interrupts once more
 SIGNALS = {
     Ending.CLOSE: signal.SIGTERM,
@@ -198,6 +199,7 @@ class Actors:
             notes=str(actor.notes),
             records=plan.records,
             life=life,
+            late_s=LATE_S if self.of("pruner") else 0.0,
         )
         return self._run("capture:run", actor, job)
 

@@ -47,6 +47,7 @@ class CaptureJob:
     notes: str
     records: tuple[RecordPlan, ...]
     life: Life | None
+    late_s: float  # until what was written is handed over in the last, healthy life
 
 
 def run(order: dict[str, Any]) -> int:
@@ -85,6 +86,7 @@ class _Server:
         self._files_before = open_files()
         self._mirror = RecordMirror.from_config(job.url, job.options) if job.url else None
         self._children: list[int] = []
+        self._kept_back: list[tuple[str, list[str], Status]] = []  # records that are written and not handed over yet
 
     def live(self) -> int:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -118,12 +120,22 @@ class _Server:
                 self._fork(number)
 
     def _write_in_waves(self, done: Collection[tuple[str, int]]) -> None:
-        """Write a first generation of all that is left, then a second: once it is mirrored it may be pruned by then."""
+        """Write a first generation of all that is left, then a second; each is handed over late.
+
+        So the older one of a record is in the mirror, with its receipt, while the newer one is on disk alone.
+        """
         for generation in range(max(len(plan.writes) for plan in self._job.records)):
-            for plan in self._job.records:
-                is_left = generation < len(plan.writes) and (plan.id, generation) not in done
-                if is_left and not self._write_once(plan, generation, 0.0):
-                    return
+            wave = [
+                plan
+                for plan in self._job.records
+                if generation < len(plan.writes) and (plan.id, generation) not in done
+            ]
+            written = [plan for plan in wave if self._write_once(plan, generation, 0.0)]
+            if self._stop.wait(self._job.late_s if written else 0.0):
+                return
+            for record_id, names, status in self._kept_back:
+                self._hand_over(record_id, names, status)
+            self._kept_back.clear()
             if self._mirror is not None:
                 self._mirror.flush(HEALTHY_S)
 
@@ -146,15 +158,22 @@ class _Server:
             with contextlib.suppress(FileNotFoundError):  # it was mirrored and pruned meanwhile
                 hashes[name] = xxhash.xxh3_128_hexdigest((self._directory / name).read_bytes())
         self._notes.add("wrote", id=record_id, generation=generation, profile=profile, status=status, files=hashes)
-        if self._mirror is not None:
-            self._mirror.submit(self._directory, record_id)
-            location = self._mirror.locate(self._directory, record_id)
-            excluded = {sidecar_name(record_id, kind) for kind in self._mirror.config.exclude}
-            is_there = (self._directory / names[-1]).exists()
-            if is_there and (set(location["files"]) != set(names) - excluded or location["files"][-1] != names[-1]):
-                self._notes.violation("a record is located with its files", f"{location['files']} for {names}")
-            self._notes.add("answered", id=record_id, status=status, record=location)
+        if self._life is None:
+            self._kept_back.append((record_id, names, status))
+        else:
+            self._hand_over(record_id, names, status)
         return True
+
+    def _hand_over(self, record_id: str, names: list[str], status: Status) -> None:
+        if self._mirror is None:
+            return
+        self._mirror.submit(self._directory, record_id)
+        location = self._mirror.locate(self._directory, record_id)
+        excluded = {sidecar_name(record_id, kind) for kind in self._mirror.config.exclude}
+        is_there = (self._directory / names[-1]).exists()  # it may have been mirrored and pruned meanwhile
+        if is_there and (set(location["files"]) != set(names) - excluded or location["files"][-1] != names[-1]):
+            self._notes.violation("a record is located with its files", f"{location['files']} for {names}")
+        self._notes.add("answered", id=record_id, status=status, record=location)
 
     def _watch_books(self, mirror: RecordMirror) -> None:
         while True:
