@@ -84,6 +84,13 @@ class _Progress:
             self.known = {file.name: file for file in latest.files} if latest and not self.has_begun else {}
             self.states.clear()
 
+    def begin(self, name: str) -> None:
+        """Take note that a file is about to be sent: from here on nobody knows what is there, until it was sent."""
+        self.known.pop(name, None)
+        self.has_begun = True
+        is_added = self.previous is not None and self.previous.files and self.previous.file(name) is None
+        self.is_doubtful |= not is_added
+
     def replaces_receipted(self, name: str, writer: str) -> bool:
         """Whether sending a file makes the newest line untrue."""
         if self.previous is None:
@@ -223,10 +230,8 @@ def _announce(copier: Copier, directory: Path, state: FileState, progress: _Prog
     Raises:
         RecordChangedError: the disk has other bytes already.
     """
-    progress.has_begun = True
-    progress.is_doubtful |= progress.previous is None
+    progress.begin(state.name)
     if progress.receipts is not None and progress.replaces_receipted(state.name, copier.writer):
-        progress.is_doubtful = True
         withdrawal = _withdrawal(copier, directory, progress.record_id)
         progress.previous = progress.receipts.withdraw(withdrawal)
         if read_state(directory, state.name) != state:

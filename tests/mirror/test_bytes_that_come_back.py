@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ import xxhash
 
 from mirror.errors import TryAgainError
 from mirror.names import document_name
+from mirror.store import Stored
 from mirror.testing.stores import FaultyStore, MemoryStore, Stall, StoreFault, StoreThenRaise
 from tests.campaign.shared_bucket import SharedBucket
 from tests.mirror.forks import exit_of_child
@@ -154,6 +156,39 @@ def test_killed_between_the_second_and_its_receipt(records: Path, tmp_path: Path
         mirror.scan(records)
         assert mirror.flush(FLUSH_S)
         assert_true(bucket, records)
+
+
+class Interrupting(MemoryStore):
+    """While it writes the first sidecar of the second, the first comes back; it keeps the sidecar and never says so."""
+
+    def __init__(self, records: Path) -> None:
+        super().__init__()
+        self._records = records
+        self._is_armed = True
+
+    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+        is_moment = self._is_armed and data == b"second experts"
+        if is_moment:
+            self._is_armed = False
+            write_files(self._records, "tr_a", b"first", experts=b"first experts", tokens=b"first tokens")
+        stored = await super().put(key, data, xxh3_128)
+        if is_moment:
+            await asyncio.Event().wait()
+        return stored
+
+
+def test_the_second_is_cut_short_while_it_is_sent(records: Path) -> None:
+    """A sidecar whose write was given up half-way, as another one had changed: it may have got there."""
+    write_files(records, "tr_a", b"first", experts=b"first experts", tokens=b"first tokens")
+    memory = Interrupting(records)
+    with mirror_on(memory) as mirror:
+        assert mirror.submit(records, "tr_a")
+        assert mirror.flush(FLUSH_S)
+        write_files(records, "tr_a", b"second", experts=b"second experts", tokens=b"second tokens")
+        assert mirror.submit(records, "tr_a")
+        assert mirror.flush(FLUSH_S)
+        assert b"second experts" in [put.data for put in memory.puts]
+        assert_true(memory, records)
 
 
 def test_what_failed_before_anything_was_replaced_changes_nothing(records: Path) -> None:
