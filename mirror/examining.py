@@ -35,6 +35,7 @@ from mirror.prune_judging import (
     judge_copies,
     judge_coverage,
     judge_hashes,
+    judge_last_line,
     to_verify,
 )
 from mirror.receipts.ledger import DIRECTORY, Ledger, read_url, reading
@@ -83,6 +84,7 @@ class Examiner:
         with contextlib.ExitStack() as stack:
             kinds = KNOWN_KINDS | await self._threads.run(find_kinds, directory)
             newest = await self._threads.run(_newest, directory, kinds, self._rules.keep_newest)
+            own = await self._threads.run(stack.enter_context, reading(directory, self._place))
             others = await self._threads.run(_other_mirrors, directory, self._place, stack)
             try:
                 async for documents in self._documents(directory, kinds):
@@ -100,7 +102,7 @@ class Examiner:
                     for record_id in candidates:
                         while len(checks) >= self._workers:
                             yield _present(await next_done(checks))
-                        check = self._check_record(directory, record_id, kinds, lacking.get(record_id))
+                        check = self._check_record(directory, record_id, kinds, own, lacking.get(record_id))
                         checks.add(asyncio.create_task(check))
                 while checks:
                     yield _present(await next_done(checks))
@@ -115,7 +117,7 @@ class Examiner:
             yield {record_id: state for record_id, state in batch.documents.items() if self._wanted(record_id)}
 
     async def _check_record(
-        self, directory: Path, record_id: str, kinds: Collection[str], lacking: str | None
+        self, directory: Path, record_id: str, kinds: Collection[str], own: Ledger, lacking: str | None
     ) -> PruneStep | None:
         """Decide about one record; None: it is gone. ``lacking``: what is to be said of a mirror that lacks it."""
         files: tuple[LocalFile, ...] = ()
@@ -123,7 +125,11 @@ class Examiner:
         try:
             check_name(document_name(record_id))
             files = await self._threads.run(_look, directory, record_id, kinds)
-            reason = await self._reason_to_keep(directory, record_id, files, lacking, findings)
+            await self._threads.run(
+                own.refresh
+            )  # after the look: what replaces the copy of these files has withdrawn it
+            reason = judge_last_line(own.last(record_id))
+            reason = reason or await self._reason_to_keep(directory, record_id, files, lacking, findings)
         except BadNameError as error:
             reason = Keep.NO_RECEIPT, str(error)
         except FileNotFoundError:

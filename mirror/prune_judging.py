@@ -32,6 +32,7 @@ class Keep(enum.StrEnum):
     NO_RECEIPT = "no_receipt"  # the mirror has none for it
     UNCOVERED = "uncovered"  # a file of it is not in its receipt
     EXCLUDED = "excluded"  # a sidecar that the mirror leaves out exists nowhere else
+    WITHDRAWN = "withdrawn"  # a mirror is replacing it, or was cut short while it did
     LINKED = "linked"  # a file of it has a second name, or is none
     ELSEWHERE = "elsewhere"  # another mirror of the same directory does not have it yet
     CHANGED = "changed"  # it was written again since it was copied
@@ -97,6 +98,13 @@ def _judge_file(file: LocalFile, receipt: Receipt, discard: Collection[str]) -> 
     if known.size != file.state.size_bytes:
         return Keep.CHANGED, f"{name} was written again since it was copied"
     return None
+
+
+def judge_last_line(last: Receipt | None) -> Reason | None:
+    """Say if the last line beside the records withdraws the receipt: other bytes may be on their way to the mirror."""
+    if last is None or last.files:
+        return None
+    return Keep.WITHDRAWN, "its receipt beside the records is withdrawn until it was copied again"
 
 
 def to_verify(files: Iterable[LocalFile], receipt: Receipt) -> list[FileReceipt]:

@@ -6,7 +6,9 @@ import errno
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,10 +28,12 @@ from mirror import (
     verify,
 )
 from mirror.errors import TryAgainError
+from mirror.location import parse_location, place_id
+from mirror.receipts.ledger import Ledger
 from mirror.samples import write_corpus, write_litter
 from mirror.status import read_directory
 from mirror.testing.stores import FaultyStore, MemoryStore
-from tests.mirror.local_records import replace_file, write_files
+from tests.mirror.local_records import receipt_of, replace_file, write_files
 from tests.mirror.mirrors_in_memory import eventually, failing, is_record, mirror_on, stalling
 from tests.mirror.moments import Moments
 from tests.mirror.places import Place, mirror_to, record_files
@@ -249,6 +253,18 @@ def test_the_options_keep_what_they_say(disk: Disk) -> None:
     result = disk.prune(rules=PruneRules(older_than_s=0, keep_newest=2))
     assert (result.pruned, result.kept) == (7, {Keep.NEWEST: 2})
     assert disk.there() == {disk.ids[4], disk.ids[7]}
+
+
+def test_a_withdrawn_receipt_proves_nothing(disk: Disk) -> None:
+    """A mirror that is about to replace a copy says so beside the records; until it is copied again the record stays."""
+    withdrawal = replace(receipt_of(disk.records, disk.ids[0], "tokens", at=time.time() + 1), files=())
+    ledger = Ledger(disk.records, place_id(parse_location(disk.mirror), {}), "another-mirror")
+    ledger.append(withdrawal)
+    ledger.close()
+    assert disk.prune().pruned == 9
+    assert disk.kept() == {disk.ids[0]: Keep.WITHDRAWN}
+    disk.copy()
+    assert disk.prune().pruned == 1
 
 
 def test_links_stay(disk: Disk, tmp_path: Path) -> None:
