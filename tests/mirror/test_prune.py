@@ -256,7 +256,7 @@ def test_the_options_keep_what_they_say(disk: Disk) -> None:
 
 
 def test_a_withdrawn_receipt_proves_nothing(disk: Disk) -> None:
-    """A mirror that is about to replace a copy says so beside the records; until it is copied again the record stays."""
+    """A mirror about to replace a copy says so beside the records; until it is copied again the record stays."""
     withdrawal = replace(receipt_of(disk.records, disk.ids[0], "tokens", at=time.time() + 1), files=())
     ledger = Ledger(disk.records, place_id(parse_location(disk.mirror), {}), "another-mirror")
     ledger.append(withdrawal)
