@@ -26,10 +26,9 @@ from typing import Literal, get_args
 from benchmarks.capture_server import Lag, Serving
 from benchmarks.load import Load, Served, put_load_on
 from benchmarks.measure import Task
-from benchmarks.place import standing
+from benchmarks.place import Endpoint, standing
 from benchmarks.submitting import Submitting
 from mirror.samples import write_corpus
-from mirror.testing.serve import Endpoint
 
 Company = Literal["alone", "watch", "embedded"]
 LATENCY_S = 0.02

@@ -13,18 +13,26 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from benchmarks.latency_proxy import LOOPBACK, start_latency_proxy
 from mirror.testing.process import ServerError
-from mirror.testing.serve import Endpoint
 from mirror.testing.servers import RcloneS3, SeaweedS3
 
 PlaceName = Literal["rclone", "seaweed"]  # one checks no checksum, the other CRC64-NVME too
 
 BUCKET = "bench"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """How to reach the bucket."""
+
+    bucket_url: str  # s3://bucket
+    endpoint_url: str  # of the proxy
+    storage_options: dict[str, Any]  # for s3fs
 
 
 @contextmanager

@@ -24,7 +24,7 @@ import obstore
 from obstore.store import S3Store
 
 from benchmarks.corpus import make_corpus
-from benchmarks.place import standing
+from benchmarks.place import Endpoint, standing
 from mirror import RecordMirror, VerifyLevel, verify
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
@@ -34,7 +34,6 @@ from mirror.receipts.manifest import Manifest
 from mirror.receipts.segments import SegmentReader
 from mirror.store import ObjectInfo
 from mirror.testing.process import find_program
-from mirror.testing.serve import Endpoint
 
 AT_ONCE = 64
 RCLONE = ("--checkers", str(AT_ONCE), "--transfers", str(AT_ONCE), "--one-way", "--exclude", "/.mirror/**")
