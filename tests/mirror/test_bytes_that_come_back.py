@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import xxhash
 
+from mirror.allowance import Allowance
+from mirror.copying import Copier, copy_record
 from mirror.errors import TryAgainError
 from mirror.names import document_name
+from mirror.receipts.receipt import Receipt, following
 from mirror.store import Stored
-from mirror.testing.stores import FaultyStore, MemoryStore, Stall, StoreFault, StoreThenRaise
+from mirror.testing.stores import FaultyStore, MemoryStore, Moment, Stall, StoreFault, StoreThenRaise
 from tests.campaign.shared_bucket import SharedBucket
 from tests.mirror.forks import exit_of_child
 from tests.mirror.local_records import write_files
@@ -112,6 +116,99 @@ def test_the_second_landed_last_and_its_mirror_was_closed_before_it_could_see_to
         one.scan(records)
         assert one.flush(FLUSH_S)
         assert_true(memory, records)
+
+
+class Slow(FaultyStore):
+    """Does what it is asked, and holds the answer to the first write of the document."""
+
+    def __init__(self, memory: MemoryStore, *faults: StoreFault) -> None:
+        super().__init__(memory, *faults)
+        self.stored, self.answered = Moment(), Moment()
+
+    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+        stored = await super().put(key, data, xxh3_128)
+        if key == DOCUMENT:
+            self.stored.happen()
+            await self.answered.awaited()
+        return stored
+
+
+def test_the_second_landed_last_and_its_mirror_never_heard_so(records: Path) -> None:
+    """Whoever is closed without an answer withdraws what others have receipted since, too."""
+    memory = MemoryStore()
+    stall = Stall()
+    slow = Slow(memory, StoreFault(action=stall, match=is_document))
+    other = mirror_on(slow)
+    with mirror_on(memory) as one:
+        write_second(records)
+        other.submit(records, "tr_a")
+        stall.reached.wait()
+        write_first(records)
+        assert one.submit(records, "tr_a")
+        assert one.flush(FLUSH_S)
+        stall.released.happen()
+        slow.stored.wait()
+        assert memory.objects[DOCUMENT] == b"second"
+        assert not other.close(0)
+        one.scan(records)
+        assert one.flush(FLUSH_S)
+        assert_true(memory, records)
+
+
+def test_the_second_landed_while_what_came_back_was_sent(records: Path) -> None:
+    """A receipt is as old as the look at the disk that it comes from: what was withdrawn since stays so."""
+    memory = MemoryStore()
+    stall = Stall()
+    late, slow = Slow(memory, StoreFault(action=stall, match=is_document)), Slow(memory)
+    other = mirror_on(late)
+    with mirror_on(slow) as one:
+        write_second(records)
+        other.submit(records, "tr_a")
+        stall.reached.wait()
+        write_first(records)
+        assert one.submit(records, "tr_a")
+        slow.stored.wait()
+        stall.released.happen()
+        late.stored.wait()
+        assert memory.objects[DOCUMENT] == b"second"
+        assert not other.close(0)
+        slow.answered.happen()
+        assert one.flush(FLUSH_S)
+        one.scan(records)
+        assert one.flush(FLUSH_S)
+        assert_true(memory, records)
+
+
+class Noticed:
+    """The receipts of a record that comes back when its first receipt is withdrawn, and is copied by another then."""
+
+    def __init__(self, records: Path, first: Receipt) -> None:
+        self._records = records
+        self._last = first
+
+    async def latest(self) -> Receipt | None:
+        return self._last
+
+    def withdraw(self, line: Receipt) -> Receipt:
+        write_first(self._records)
+        self._last = following(self._last, line)
+        return self._last
+
+
+def test_the_second_is_gone_when_it_is_about_to_be_sent(records: Path) -> None:
+    """Whoever wrote what came back found no withdrawal, and sent nothing: the second must not go any more."""
+    memory = MemoryStore()
+    copier = Copier(store=memory, in_flight=Allowance(1 << 20), exclude=frozenset(), writer="w", host="h")
+
+    async def copy_both() -> None:
+        copied = await copy_record(copier, records, "tr_a", kinds={"tokens"})
+        write_second(records)
+        receipts = Noticed(records, replace(copied.receipt, writer="other"))
+        await copy_record(copier, records, "tr_a", kinds={"tokens"}, receipts=receipts)
+
+    asyncio.run(copy_both())
+    assert not [put.key for put in memory.puts if put.data.startswith(b"second")]
+    assert memory.records == on_disk(records)
 
 
 def test_the_answer_to_the_second_was_lost(records: Path) -> None:
