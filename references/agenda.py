@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from mirror.redact import redact_text
@@ -21,7 +20,7 @@ from references.claims import By, Claims
 from references.landing import IndexStore, Receipts
 from references.outcome import Next, Outcome, Result, backoff_s, decide, is_there
 from references.run_index import Phase
-from references.seams import PublishSettings
+from references.seams import Patience, PublishSettings
 from references.series import MAX_PAUSE_S, Series, Work
 from references.shelf import Shelf
 from references.spool import Spool, StepKey
@@ -32,23 +31,6 @@ logger = logging.getLogger(__name__)
 MAX_ABANDONED_CALLS = 4  # hanging threads; with as many, nothing is begun until one of them ends
 COUNTERS = ("logged", "completed", "failed", "timed_out", "dropped", "retried", "replaced", "offline", "disabled")
 _ANY_NUMBER = 1 << 62
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long to wait for what others do.
-
-    Attributes:
-        receipts_wait_s: how long a step waits for the receipts of its records before it is logged without them.
-        receipts_poll_s: the pause between two looks at the receipts.
-        mirror_timeout_s: what one look at the receipts, or one write of an index, may take.
-        settle_s: how long W&B's client may still be busy with a version that was abandoned.
-    """
-
-    receipts_wait_s: float = 60.0
-    receipts_poll_s: float = 5.0
-    mirror_timeout_s: float = 30.0
-    settle_s: float = 300.0
 
 
 class Agenda:

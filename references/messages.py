@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mirror.config import MirrorConfig
-from references.agenda import Patience
-from references.seams import PublishSettings
+from references.seams import Patience, PublishSettings
 from references.spool import Spool, StepKey
 
 

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 
-from references.agenda import Agenda, Patience
+from references.agenda import Agenda
 from references.bounded import BoundedIndexStore, BoundedReceipts
 from references.claims import By, Claims
 from references.landing import IndexStore, Receipts
 from references.messages import AskIsOver, Close, Closed, IsOver, Order, Remark, RunTicket, Step
 from references.mirror_access import MirrorAccess
 from references.remote_run import RemoteRun, use
-from references.seams import PublishSettings
+from references.seams import Patience, PublishSettings
 from references.spool import Spool
 from references.worker import Launch, Worker
 

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 
 from mirror.config import MirrorConfig
 from mirror.location import parse_location
-from references.agenda import Patience
 from references.errors import ConfigError
 from references.messages import Order
 from references.mirror_access import MirrorAccess
 from references.outbox import Outbox
-from references.seams import PublishSettings
+from references.seams import Patience, PublishSettings
 from references.spool import Spool
 from references.wandb_client import limit_client_retries
 

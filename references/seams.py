@@ -51,6 +51,23 @@ class PublishSettings:
                 raise ConfigError(f"{name.removesuffix('_s')} is {value!r}: give a number from {least} to {MOST}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to wait for what others do.
+
+    Attributes:
+        receipts_wait_s: how long a step waits for the receipts of its records before it is logged without them.
+        receipts_poll_s: the pause between two looks at the receipts.
+        mirror_timeout_s: what one look at the receipts, or one write of an index, may take.
+        settle_s: how long W&B's client may still be busy with a version that was abandoned.
+    """
+
+    receipts_wait_s: float = 60.0
+    receipts_poll_s: float = 5.0
+    mirror_timeout_s: float = 30.0
+    settle_s: float = 300.0
+
+
 class Publisher(Protocol):
     """Makes step indexes durable and logs them, in the background.
 

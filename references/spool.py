@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 
 import xxhash
 
-from references.errors import ReferencesError
+from references.errors import ConfigError, ReferencesError
 from references.run_index import MAX_STEP_DIGITS, PHASES, Phase
 
 MAX_BYTES = 8 << 30
@@ -45,10 +45,18 @@ def default_directory() -> Path:
 
     ``RECORD_MIRROR_SPOOL``, else ``record-mirror/spool`` in the user's state directory (``XDG_STATE_HOME``, by default
     ``~/.local/state``).
+
+    Raises:
+        ConfigError: it is in a home directory that nobody knows.
     """
     chosen = os.environ.get("RECORD_MIRROR_SPOOL")
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(chosen).expanduser() if chosen else Path(state).expanduser() / "record-mirror" / "spool"
+    try:
+        return Path(chosen).expanduser() if chosen else Path(state).expanduser() / "record-mirror" / "spool"
+    except RuntimeError as error:
+        raise ConfigError(
+            f"nobody knows where {chosen or state} is: name the spool's directory in RECORD_MIRROR_SPOOL or wandb.spool"
+        ) from error
 
 
 def content_hash(data: bytes) -> str:

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from references import RecordLog, StepIndexer, decode, encode
-from references.agenda import Agenda, Patience
+from references.agenda import Agenda
 from references.artifact_name import step_alias
 from references.attempt import Job, attempt
 from references.calls import Call
 from references.outcome import Outcome, Result
 from references.run_index import Phase, StepIndex
-from references.seams import PublishSettings
+from references.seams import Patience, PublishSettings
 from references.spool import Spool, StepKey, content_hash
 from references.wandb_client import LATEST, Run, find
 from tests.campaign.simulated_wandb import SimulatedWandb, Version

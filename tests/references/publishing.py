@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from mirror.location import Location
 from mirror.receipts.receipt import FileReceipt, Receipt
-from references.agenda import Patience
 from references.calls import THREAD_NAME
 from references.codec import encode
 from references.landing import IndexStore, Receipts
 from references.publisher_child import make_worker
 from references.publisher_process import PublisherProcess
 from references.run_index import Phase, RecordLocation, Row, StepIndex
-from references.seams import Publisher, PublishSettings
+from references.seams import Patience, Publisher, PublishSettings
 from references.spool import Spool, StepKey
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from references.agenda import MAX_ABANDONED_CALLS, Agenda, Patience
+from references.agenda import MAX_ABANDONED_CALLS, Agenda
 from references.claims import By, Claims
 from references.codec import encode
 from references.outcome import Outcome, Result
 from references.run_index import Phase, RecordLocation, Row, StepIndex
-from references.seams import PublishSettings
+from references.seams import Patience, PublishSettings
 from references.spool import Spool, SpoolError, StepKey, content_hash
 from references.wandb_client import Found, Run
 

@@ -213,6 +213,27 @@ run.finish()
     assert logged_steps(wandb_server, name) == [1, 2, 3, 4, 5]
 
 
+def test_an_interrupted_close_leaves_at_once(
+    wandb_server: WandbServer, client_environment: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    """W&B hangs, the close would wait for long, and the user does not; the spool has the step."""
+    wandb_server.faults.plan("ArtifactMembershipByName", Hang(), times=None)  # the run itself can be finished
+    script = """
+run = wandb.init(project="tests", id=name)
+publish(made, step_index(1, run=name), run=run)
+assert wait_until(lambda: counts(made, "spooled") == (1,))
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.alarm(1)
+made.close(600)
+"""
+    process = run_trainer(script, client_environment, name, str(tmp_path))
+    output, _ = process.communicate(timeout=90)
+
+    assert "KeyboardInterrupt" in output
+    assert process.returncode != 0
+    assert spooled_steps(tmp_path) == [1]
+
+
 def test_two_trainings_on_one_spool(wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path) -> None:
     """Each logs its own steps, and leaves the other's alone."""
     with publisher_process(tmp_path) as one, publisher_process(tmp_path) as other:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from references.agenda import Patience
 from references.calls import THREAD_NAME
 from references.claims import By, Claims
 from references.codec import decode, encode
-from references.seams import PublishSettings
+from references.seams import Patience, PublishSettings
 from references.spool import Spool, StepKey
 from tests.references.publishing import (
     MIRROR,

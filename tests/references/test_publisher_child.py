@@ -8,9 +8,8 @@ import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from references.agenda import Patience
 from references.messages import Order, Step
-from references.seams import PublishSettings
+from references.seams import Patience, PublishSettings
 from references.spool import Spool, StepKey
 
 BEGIN = "import sys; from references.publisher_child import main; main(int(sys.argv[1]), parent=0)"  # no parent of ours

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from references.errors import ConfigError
 from references.run_index import PHASES
 from references.spool import Spool, SpoolError, StepKey, content_hash, default_directory
 
@@ -152,3 +153,12 @@ def test_where_steps_are_spooled_can_be_said(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setenv("RECORD_MIRROR_SPOOL", str(tmp_path / "here"))
     assert default_directory() == tmp_path / "here"
+
+
+@pytest.mark.parametrize("name", ["RECORD_MIRROR_SPOOL", "XDG_STATE_HOME"])
+def test_a_home_that_nobody_knows_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user is in no list; the sentence says what to set."""
+    monkeypatch.delenv("RECORD_MIRROR_SPOOL", raising=False)
+    monkeypatch.setenv(name, "~nobody-of-that-name/state")
+    with pytest.raises(ConfigError, match=r"in RECORD_MIRROR_SPOOL or wandb\.spool"):
+        Spool()
