@@ -80,7 +80,7 @@ class MirrorConfig:
     host: str | None = None  # this node's address in receipts and records; None: found out
     fsync: bool = True  # a mirror in a directory survives a power cut
     upload_checksum: str = "auto"  # what an S3 store checks an upload by: xxh3_128 (AWS), md5 (elsewhere)
-    driver: str = "auto"  # what makes the requests to S3: obstore (faster), fsspec (s3fs), or what fits the options
+    driver: str = "auto"  # what asks S3 or Azure: obstore (faster), fsspec's (s3fs, adlfs), or what fits the options
     storage_options: Mapping[str, object] = field(default_factory=dict, repr=False)  # handed to fsspec untouched
 
     def __post_init__(self) -> None:

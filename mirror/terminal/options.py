@@ -52,7 +52,7 @@ _FLAGS: Mapping[str, tuple[str, str]] = {
     "host": ("--host", "This node's address in receipts; found out unless given."),
     "fsync": ("--fsync/--no-fsync", "Have a mirror in a directory survive a power cut."),
     "upload_checksum": ("--upload-checksum", "What an S3 store checks uploads by."),
-    "driver": ("--driver", "What makes the requests to S3."),
+    "driver": ("--driver", "What makes the requests to S3 or Azure."),
 }
 REQUESTS = ("workers", "timeout_s", "attempts", "backoff_s", "driver")  # what a command that only asks a store needs
 COPIES = (*REQUESTS, "exclude", "max_bytes_in_flight", "host", "fsync", "upload_checksum")  # one that also copies

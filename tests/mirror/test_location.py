@@ -123,9 +123,26 @@ def test_distinct_places_have_distinct_names(monkeypatch: pytest.MonkeyPatch) ->
         place_id(parse_location("abfs://c/run"), {"account_name": "two"}),
         place_id(parse_location("smb://share/run"), {"host": "one"}),
     ]
+    strings = [
+        "AccountName=three;AccountKey=k",
+        "AccountName=four;AccountKey=k",
+        "BlobEndpoint=http://five:1;AccountKey=k",
+    ]
+    places += [place_id(parse_location("abfs://c/run"), {"connection_string": string}) for string in strings]
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://env:1")
     places.append(place_id(parse_location("s3://bucket/run"), {}))
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "six")
+    places.append(place_id(parse_location("abfs://c/run"), {}))
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=seven;AccountKey=k")
+    places.append(place_id(parse_location("abfs://c/run"), {}))
     assert len(set(places)) == len(places)
+
+
+def test_a_new_key_leaves_a_place_its_name() -> None:
+    """Of a connection string only the account counts."""
+    strings = ["AccountName=a;AccountKey=old;EndpointSuffix=x", "AccountKey=new; accountname=a"]
+    names = {place_id(parse_location("az://c/run"), {"connection_string": string}) for string in strings}
+    assert len(names) == 1
 
 
 def test_one_place_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
