@@ -262,9 +262,8 @@ class Outbox:
             case Closed(report=report):
                 with self._lock:
                     self._report = report
-                    is_end = self._is_done
-                if is_end:
-                    self._ended.set()
+                    if self._is_done:
+                        self._ended.set()
 
     def _gone(self) -> None:
         with self._lock:
@@ -274,11 +273,10 @@ class Outbox:
                 self._is_whole = self._is_whole and self._has_logged_all
                 self._earlier.update({name: self._report.counts[name] for name in COUNTERS})
                 self._sent, self._report = 0, NOTHING_YET
-            is_end = self._is_done
+            if self._is_done:
+                self._ended.set()
         if has_died:
             logger.error("the process that logs to W&B is gone; the spool keeps the steps that it had not logged yet")
-        if is_end:
-            self._ended.set()
 
 
 def _name(index: StepIndex, run: object | None) -> tuple[StepKey, bytes]:
