@@ -58,7 +58,7 @@ Pair = tuple[ExpectedFile | None, ObjectInfo | None]  # what is expected and wha
 
 
 class Pairing:
-    """Joins what is expected with what is listed, page by page; both ascend by the UTF-8 bytes of their names."""
+    """Joins what is expected with what is listed, page by page; both ascend by their names, as text and UTF-8 alike."""
 
     def __init__(self, expected: Iterator[ExpectedFile]) -> None:
         """Begin before the first page."""
@@ -71,7 +71,7 @@ class Pairing:
             if self._next is not None and self._next.name == found.key:  # nearly always
                 yield self._advance(), found
                 continue
-            while self._next is not None and self._next.name.encode() < found.key.encode():
+            while self._next is not None and self._next.name < found.key:
                 yield self._advance(), None
             if self._next is not None and self._next.name == found.key:
                 yield self._advance(), found

@@ -76,15 +76,14 @@ async def _list(store: Store, keys: KeyRange, pages: _Pages, *, check_order: boo
 
 
 async def _pages_of(store: Store, keys: KeyRange, *, check_order: bool) -> AsyncIterator[list[ObjectInfo]]:
-    last = keys.after.encode()
-    until = None if keys.until is None else keys.until.encode()
+    last = keys.after
     async for page in store.list_pages(after=keys.after):
         if check_order:
-            names = [last, *(found.key.encode() for found in page)]
+            names = [last, *(found.key for found in page)]
             if names != sorted(names):
                 raise OutOfOrderError
             last = names[-1]
-        if until is not None and last >= until:
-            yield [found for found in page if found.key.encode() <= until]
+        if keys.until is not None and last >= keys.until:
+            yield [found for found in page if found.key <= keys.until]
             return
         yield page

@@ -99,9 +99,8 @@ class AzureStore:
 
     async def list_pages(self, prefix: str = "", *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """Yield pages of a thousand objects, from the first that has the prefix on."""
-        behind = after.encode()
         async for page in by_bytes(self._pages(prefix)):
-            yield [info for info in page if info.key.encode() > behind] if after else page
+            yield [info for info in page if info.key > after] if after else page
 
     async def _pages(self, prefix: str) -> AsyncIterator[list[ObjectInfo]]:
         with translating("list", prefix, self._redact):

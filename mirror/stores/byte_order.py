@@ -23,7 +23,7 @@ async def by_bytes(pages: AsyncIterator[list[ObjectInfo]]) -> AsyncIterator[list
         for info in page:
             found = _REORDERED.search(info.key)
             if held and (found is None or info.key[: found.start()] != stem):
-                ordered += _sorted(held)
+                ordered += sorted(held)
                 held = []
             if found is None:
                 ordered.append(info)
@@ -33,8 +33,4 @@ async def by_bytes(pages: AsyncIterator[list[ObjectInfo]]) -> AsyncIterator[list
         if ordered:
             yield ordered
     if held:
-        yield _sorted(held)
-
-
-def _sorted(infos: list[ObjectInfo]) -> list[ObjectInfo]:
-    return sorted(infos, key=lambda info: info.key.encode())
+        yield sorted(held)

@@ -42,16 +42,28 @@ def choose_driver(location: Location, config: MirrorConfig) -> Driver:
 def _driver(location: Location, config: MirrorConfig) -> Driver:
     if location.protocol == "file":
         return Driver("files", "a directory is written by the mirror itself")
-    why_not = _why_not_obstore(location, config)
-    if why_not is None:
-        try:
-            return Driver("obstore", "it can do all that the options ask for", _settings(location, config))
-        except UnmappableError as reason:
-            why_not = str(reason)
-    return Driver("fsspec", why_not)
+    try:
+        return Driver("obstore", "it can do all that the options ask for", _settings(location, config))
+    except UnmappableError as reason:
+        return Driver("fsspec", str(reason))
 
 
 def _settings(location: Location, config: MirrorConfig) -> S3Settings | AzureSettings:
+    """Return what obstore is told.
+
+    Raises:
+        UnmappableError: it is not for this store; the text says why.
+    """
+    if location.protocol != "s3" and location.protocol not in AZURE_PROTOCOLS:
+        raise UnmappableError(f"obstore is used for s3:// and az:// alone, not for {location.protocol}://")
+    if config.driver == "fsspec":
+        raise UnmappableError("it was chosen")
+    if importlib.util.find_spec("obstore") is None:
+        raise UnmappableError("obstore is not installed")
+    if config.upload_checksum != "auto":
+        raise UnmappableError(f"obstore cannot send the upload_checksum {config.upload_checksum}")
+    if _is_forked():
+        raise UnmappableError("this process was forked from one in which obstore had run")
     if location.protocol == "s3":
         return s3_settings(config.storage_options)
     settings = azure_settings(location, config.storage_options)
@@ -61,20 +73,6 @@ def _settings(location: Location, config: MirrorConfig) -> S3Settings | AzureSet
             "way would go unnoticed without TLS"
         )
     return settings
-
-
-def _why_not_obstore(location: Location, config: MirrorConfig) -> str | None:
-    if location.protocol != "s3" and location.protocol not in AZURE_PROTOCOLS:
-        return f"obstore is used for s3:// and az:// alone, not for {location.protocol}://"
-    if config.driver == "fsspec":
-        return "it was chosen"
-    if importlib.util.find_spec("obstore") is None:
-        return "obstore is not installed"
-    if config.upload_checksum != "auto":
-        return f"obstore cannot send the upload_checksum {config.upload_checksum}"
-    if _is_forked():
-        return "this process was forked from one in which obstore had run"
-    return None
 
 
 def note_obstore_runs() -> None:

@@ -104,7 +104,7 @@ class FsspecStore:
             for info in infos
             if info.key.startswith(prefix) and info.key > after and not info.key.rpartition("/")[2].startswith(".")
         ]
-        kept.sort(key=lambda info: info.key.encode())
+        kept.sort()
         for start in range(0, len(kept), PAGE):
             yield kept[start : start + PAGE]
 

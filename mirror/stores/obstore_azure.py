@@ -76,9 +76,9 @@ class ObstoreAzureStore:
         last = after
         try:
             async for page in by_bytes(self._objects.pages(prefix)):
-                behind = [info for info in page if info.key.encode() > after.encode()] if after else page
+                behind = [info for info in page if info.key > after] if after else page
                 yield beginning_with(prefix, behind)
-                last = max(last, page[-1].key, key=str.encode)
+                last = max(last, page[-1].key)
         except UnnamedError:  # another client's key, which obstore cannot name
             async for slow_page in self._slow.list_pages(prefix, after=last):
                 yield slow_page

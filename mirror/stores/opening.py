@@ -69,18 +69,17 @@ def open_store(location: Location, config: MirrorConfig) -> Store:
     redact = Redactor({"options": options, "credentials": given})  # some libraries name a place without its protocol
     if location.protocol == "file":
         return LocalStore(location, redact=redact, threads=config.workers, fsync=config.fsync)
+    chosen = choose_driver(location, config).settings
     if location.protocol == "s3":
         checksum = config.upload_checksum
         s3fs = S3Store(location, options, redact=redact, connections=config.workers, upload_checksum=checksum)
-        found = choose_driver(location, config).settings
-        if isinstance(found, S3Settings):
-            return ObstoreS3Store(location, found, redact=redact, asks_before=PREFIX, slow=s3fs)
+        if isinstance(chosen, S3Settings):
+            return ObstoreS3Store(location, chosen, redact=redact, asks_before=PREFIX, slow=s3fs)
         return s3fs
     if location.protocol == "gs":
         return GcsStore(location, options, redact=redact)
     if location.protocol in AZURE_PROTOCOLS:
         adlfs = AzureStore(location, options, redact=redact)
-        chosen = choose_driver(location, config).settings
         return ObstoreAzureStore(chosen, redact=redact, slow=adlfs) if isinstance(chosen, AzureSettings) else adlfs
     from mirror.stores.generic import FsspecStore  # noqa: PLC0415 - it imports fsspec, which no other store needs at once
 
