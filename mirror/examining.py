@@ -23,7 +23,7 @@ from mirror.config import MirrorConfig
 from mirror.disk_check import hash_file
 from mirror.errors import BadNameError, NotFoundError, StoreError
 from mirror.judging import Finding, FindingKind, Standing, judge
-from mirror.looking import matcher
+from mirror.looking import CHUNK, matcher
 from mirror.names import KNOWN_KINDS, check_name, document_name, sidecar_name
 from mirror.prune_judging import (
     Keep,
@@ -41,14 +41,13 @@ from mirror.prune_judging import (
 from mirror.receipts.ledger import DIRECTORY, Ledger, read_url, reading
 from mirror.receipts.manifest import ExpectedFile, Manifest
 from mirror.receipts.receipt import FileReceipt
-from mirror.record import FileState, find_kinds, iter_batches
+from mirror.record import FileState, find_kinds, iter_batches, read_status
 from mirror.reliable import ReliableStore
 from mirror.stores.threads import DaemonThreads
 
 T = TypeVar("T")
 
 TICK_S = 0.5  # whoever waits for results hears at least so often that there are none yet
-_CHUNK = 2_000  # directory entries looked at in one go
 
 
 class Examiner:
@@ -112,7 +111,7 @@ class Examiner:
                 await asyncio.gather(*checks, return_exceptions=True)
 
     async def _documents(self, directory: Path, kinds: Collection[str]) -> AsyncIterator[dict[str, FileState]]:
-        batches = iter_batches(directory, _CHUNK, but=kinds)
+        batches = iter_batches(directory, CHUNK, but=kinds)
         while (batch := await self._threads.run(next, batches, None)) is not None:
             yield {record_id: state for record_id, state in batch.documents.items() if self._wanted(record_id)}
 
@@ -125,9 +124,10 @@ class Examiner:
         try:
             check_name(document_name(record_id))
             files = await self._threads.run(_look, directory, record_id, kinds)
-            await self._threads.run(
-                own.refresh
-            )  # after the look: what replaces the copy of these files has withdrawn it
+            if not files:
+                return None
+            # After the look: what replaces the copy of these very files has withdrawn its receipt by now.
+            await self._threads.run(own.refresh)
             reason = judge_last_line(own.last(record_id))
             reason = reason or await self._reason_to_keep(directory, record_id, files, lacking, findings)
         except BadNameError as error:
@@ -207,20 +207,17 @@ def _present(steps: Sequence[PruneStep | None]) -> list[PruneStep]:
 
 
 def _look(directory: Path, record_id: str, kinds: Collection[str]) -> tuple[LocalFile, ...]:
-    """Return what lies under the names of a record, sidecars, then the document.
-
-    Raises:
-        FileNotFoundError: there is no document.
-    """
-    files: list[LocalFile] = []
-    for kind in sorted(kinds):
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            files.append(_local_file(directory, sidecar_name(record_id, kind), kind))
-    return (*files, _local_file(directory, document_name(record_id), None))
+    """Return what lies under the names of a record, sidecars, then the document; nothing if there is no document."""
+    names = [(sidecar_name(record_id, kind), kind) for kind in sorted(kinds)]
+    found = [_local_file(directory, name, kind) for name, kind in names]
+    document = _local_file(directory, document_name(record_id), None)
+    return (*(file for file in found if file), document) if document else ()
 
 
-def _local_file(directory: Path, name: str, kind: str | None) -> LocalFile:
-    status = os.lstat(directory / name)
+def _local_file(directory: Path, name: str, kind: str | None) -> LocalFile | None:
+    status = read_status(directory, name)
+    if status is None:
+        return None
     is_regular = stat.S_ISREG(status.st_mode)
     return LocalFile(state=FileState.of(name, status), kind=kind, is_regular=is_regular, links=status.st_nlink)
 
@@ -229,7 +226,7 @@ def _newest(directory: Path, kinds: Collection[str], count: int) -> frozenset[st
     """Return the names of the documents that were written last."""
     if not count:
         return frozenset()
-    batches = iter_batches(directory, _CHUNK, but=kinds)
+    batches = iter_batches(directory, CHUNK, but=kinds)
     documents = ((state.ctime_ns, state.name) for batch in batches for state in batch.documents.values())
     return frozenset(name for _, name in heapq.nlargest(count, documents))
 

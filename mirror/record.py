@@ -53,17 +53,22 @@ class Record:
         return (*self.sidecars, self.document)
 
 
-def read_state(directory: Path, name: str) -> FileState | None:
-    """Return a regular file's state, or None if there is none of that name (links are not followed)."""
+def read_status(directory: Path, name: str) -> os.stat_result | None:
+    """Return what the file system says of whatever has a name, or None if nothing has it (links are not followed)."""
     try:
-        status = os.lstat(f"{directory}/{name}")
+        return os.lstat(f"{directory}/{name}")
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: no file can have such a name
         return None
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:  # a sidecar of a document whose name just fits
             return None
         raise
-    return FileState.of(name, status) if stat.S_ISREG(status.st_mode) else None
+
+
+def read_state(directory: Path, name: str) -> FileState | None:
+    """Return a regular file's state, or None if there is none of that name (links are not followed)."""
+    status = read_status(directory, name)
+    return FileState.of(name, status) if status is not None and stat.S_ISREG(status.st_mode) else None
 
 
 def read_record(directory: Path, record_id: str, kinds: Collection[str]) -> Record:

@@ -139,6 +139,19 @@ def test_unconfirmed_everything_is_verified_and_stays(disk: Disk) -> None:
     assert (done.pruned, done.files, done.size_bytes) == (planned.pruned, planned.files, planned.size_bytes)
 
 
+@pytest.mark.parametrize("length", [254, 255])
+def test_a_document_whose_name_just_fits_goes_too(tmp_path: Path, length: int) -> None:
+    """No sidecar of it can have a name on this disk, which is no reason to keep it."""
+    record_id = "a" * (length - len(".json.zst"))
+    write_files(tmp_path / "records", record_id)
+    with RecordMirror(tmp_path / "mirror", MirrorConfig(fsync=False)) as copier:
+        copier.scan(tmp_path / "records")
+        assert copier.flush(30)
+    result = prune([tmp_path / "records"], tmp_path / "mirror", confirmed=True, rules=AT_ONCE)
+    assert (result.pruned, result.kept.total()) == (1, 0)
+    assert record_files(tmp_path / "records") == {}
+
+
 def test_a_damaged_or_missing_copy_keeps_its_record(disk: Disk) -> None:
     """Each is found by hash, size or absence, and what stays on disk mends it."""
     flip_byte(disk.mirror / disk.document(0).name)
