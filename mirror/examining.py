@@ -16,13 +16,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, 
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import xxhash
-
 from mirror.allowance import Allowance
+from mirror.checking import check_copy
 from mirror.config import MirrorConfig
 from mirror.disk_check import hash_file
-from mirror.errors import BadNameError, NotFoundError, StoreError
-from mirror.judging import Finding, FindingKind, Standing, judge
+from mirror.errors import BadNameError
+from mirror.judging import Finding, Standing
 from mirror.looking import CHUNK, matcher
 from mirror.names import KNOWN_KINDS, check_name, document_name, sidecar_name
 from mirror.prune_judging import (
@@ -39,8 +38,7 @@ from mirror.prune_judging import (
     to_verify,
 )
 from mirror.receipts.ledger import DIRECTORY, Ledger, read_url, reading
-from mirror.receipts.manifest import ExpectedFile, Manifest
-from mirror.receipts.receipt import FileReceipt
+from mirror.receipts.manifest import Manifest
 from mirror.record import FileState, find_kinds, iter_batches, read_status
 from mirror.reliable import ReliableStore
 from mirror.stores.threads import DaemonThreads
@@ -129,7 +127,8 @@ class Examiner:
             # After the look: what replaces the copy of these very files has withdrawn its receipt by now.
             await self._threads.run(own.refresh)
             reason = judge_last_line(own.last(record_id))
-            reason = reason or await self._reason_to_keep(directory, record_id, files, lacking, findings)
+            if reason is None:
+                reason, findings = await self._look_closely(directory, record_id, files, lacking)
         except BadNameError as error:
             reason = Keep.NO_RECEIPT, str(error)
         except FileNotFoundError:
@@ -146,53 +145,29 @@ class Examiner:
             findings=tuple(findings),
         )
 
-    async def _reason_to_keep(
-        self,
-        directory: Path,
-        record_id: str,
-        files: Sequence[LocalFile],
-        lacking: str | None,
-        findings: list[Finding],
-    ) -> Reason | None:
-        """Look ever more closely until there is a reason; what is wrong with the mirror's copy goes to ``findings``."""
+    async def _look_closely(
+        self, directory: Path, record_id: str, files: Sequence[LocalFile], lacking: str | None
+    ) -> tuple[Reason | None, list[Finding]]:
+        """Look ever more closely until there is a reason to keep a record; also say what is wrong with its copy."""
         receipt = self._manifest.get(record_id)
         reason = judge_coverage(files, receipt, self._rules.discard)
         if receipt is None or reason is not None:
-            return reason
+            return reason, []
         if lacking is not None:
-            return Keep.ELSEWHERE, lacking
+            return (Keep.ELSEWHERE, lacking), []
         known = to_verify(files, receipt)
         digests = [await self._threads.run(hash_file, directory / file.name) for file in known]
         reason = judge_hashes(known, digests)
         if reason is not None:
-            return reason
-        for file in known:
-            verdict = await self._check_copy(record_id, file)
-            if isinstance(verdict, Finding):
-                findings.append(verdict)
-        return judge_copies(findings)
+            return reason, []
+        verdicts = [await self._check_copy(file.name) for file in known]
+        findings = [verdict for verdict in verdicts if isinstance(verdict, Finding)]
+        return judge_copies(findings), findings
 
-    async def _check_copy(self, record_id: str, file: FileReceipt) -> Finding | Standing:
-        """Verify one file of the mirror by its hash: the store's own, or that of the bytes read back."""
-        expected = ExpectedFile(file.name, record_id, file.size, file.xxh3_128, file.etag, file.version_id)
-        try:
-            found = await self._store.stat(file.name)
-            digest = found.xxh3_128 if found else None
-            if judge(expected, found, digest) is Standing.PRESENT:
-                async with self._in_flight.take(file.size):
-                    digest = await self._store.repeat(lambda: self._hash(file.name))
-            return judge(expected, found, digest)
-        except NotFoundError:
-            return judge(expected, None)
-        except StoreError as error:
-            detail = f"not checked: {error}"
-            return Finding(kind=FindingKind.UNCHECKED, name=file.name, record_id=record_id, detail=detail)
-
-    async def _hash(self, name: str) -> str:
-        hasher = xxhash.xxh3_128()
-        async for chunk in self._store.read(name):
-            hasher.update(chunk)
-        return hasher.hexdigest()
+    async def _check_copy(self, name: str) -> Finding | Standing:
+        expected = self._manifest.file(name)
+        assert expected is not None  # noqa: S101 - the manifest has every file of the receipts that it has
+        return await check_copy(self._store, expected, self._in_flight)
 
 
 async def next_done(tasks: set[asyncio.Task[T]]) -> list[T]:

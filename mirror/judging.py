@@ -54,6 +54,11 @@ def judge(expected: ExpectedFile, found: ObjectInfo | None, digest: str | None =
     return Standing.PRESENT if digest is None else Standing.INTACT
 
 
+def unchecked(name: str, record_id: str, reason: object) -> Finding:
+    """Say of a file that nothing is known, and why."""
+    return Finding(kind=FindingKind.UNCHECKED, name=name, record_id=record_id, detail=f"not checked: {reason}")
+
+
 Pair = tuple[ExpectedFile | None, ObjectInfo | None]  # what is expected and what is listed under one name
 
 

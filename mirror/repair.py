@@ -143,7 +143,7 @@ def repair(
         source = connect(parse_location(source_url), settings) if source_url is not None else None
         manifest, elsewhere = Manifest(), Manifest() if source else None
         try:
-            verifier = Verifier(store, manifest, level or VerifyLevel(), settings.workers, progress)
+            verifier = Verifier(store, manifest, level or VerifyLevel(), settings, progress)
             verification = await verifier.run(directories, grace_s=grace_s)
             if source is not None and elsewhere is not None:
                 await elsewhere.read(SegmentReader(source).read())

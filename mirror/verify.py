@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import xxhash
-
+from mirror.allowance import Allowance
+from mirror.checking import ask_store, check_copy
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.disk_check import check_directory
-from mirror.errors import BadNameError, EmptyMirrorError, NotFoundError, StoreError
-from mirror.judging import Finding, FindingKind, Pair, Pairing, Standing, judge
+from mirror.errors import BadNameError, EmptyMirrorError, StoreError
+from mirror.judging import Finding, FindingKind, Pair, Pairing, Standing, judge, unchecked
 from mirror.listing import FIRST_RANGE, PAGE, KeyRange, OutOfOrderError, files_in_a_range, list_ranges, ranges_between
 from mirror.location import parse_location
 from mirror.loop import run_in_loop
@@ -94,7 +94,7 @@ def verify(
     Args:
         url: the mirror.
         record_dirs: directories whose finished records must all be in the mirror.
-        config: settings, of which the storage options, workers, timeout and attempts matter.
+        config: settings, of which the storage options, workers, bytes in flight, timeout and attempts matter.
         level: how closely to look.
         progress: called now and then with what is known so far.
         grace_s: how long to wait for the receipts of records that are being copied just now, in seconds.
@@ -113,7 +113,7 @@ def verify(
         store = connect(location, settings)
         manifest = Manifest()
         try:
-            verifier = Verifier(store, manifest, level or VerifyLevel(), settings.workers, progress)
+            verifier = Verifier(store, manifest, level or VerifyLevel(), settings, progress)
             result = await verifier.run(directories, grace_s=grace_s)
             if result.is_empty:
                 raise EmptyMirrorError(location.shown)
@@ -133,14 +133,15 @@ class Verifier:
         store: ReliableStore,
         manifest: Manifest,
         level: VerifyLevel,
-        workers: int,
+        config: MirrorConfig,
         progress: Progress | None = None,
     ) -> None:
         """Read nothing yet."""
         self._store = store
         self._manifest = manifest
         self._level = level
-        self._workers = workers
+        self._workers = config.workers
+        self._in_flight = Allowance(config.max_bytes_in_flight)
         self._progress = progress
         self._reader = SegmentReader(store)
         self._result = Verification()
@@ -259,30 +260,12 @@ class Verifier:
         return int.from_bytes(drawn) / 2**48
 
     async def _check(self, expected: ExpectedFile, found: ObjectInfo) -> None:
-        try:
-            if self._level.ask_store:
-                stated = await self._store.stat(expected.name)
-                digest = stated.xxh3_128 if stated else None
-                if stated is not None and digest is None:
-                    reason = "the store keeps no xxh3_128 of it: have it read back (--download)"
-                    self._note(_unchecked(expected, reason))
-                    return
-                found_now = stated
-            else:
-                digest, found_now = await self._store.repeat(lambda: self._hash(expected.name)), found
-            self._note(judge(expected, found_now, digest), found_now)
-        except NotFoundError:
-            self._note(judge(expected, None))
-        except StoreError as error:
-            self._note(_unchecked(expected, str(error)))
+        if self._level.ask_store:
+            self._note(await ask_store(self._store, expected))
+        else:
+            self._note(await check_copy(self._store, expected, self._in_flight, found))
         if self._progress:
             self._progress(self._result)
-
-    async def _hash(self, name: str) -> str:
-        hasher = xxhash.xxh3_128()
-        async for chunk in self._store.read(name):
-            hasher.update(chunk)
-        return hasher.hexdigest()
 
     def _note(self, verdict: Finding | Standing, found: ObjectInfo | None = None) -> None:
         if verdict is Standing.PRESENT:
@@ -328,7 +311,7 @@ class Verifier:
                 found = await self._store.stat(name)
                 self._note(judge(expected, found), found)
             except StoreError as error:
-                self._note(_unchecked(expected, str(error)))
+                self._note(unchecked(name, expected.record_id, error))
         self._strays = {name: found for name, found in self._strays.items() if self._manifest.file(name) is None}
 
     def _judge_strays(self) -> list[Finding]:
@@ -344,12 +327,6 @@ class Verifier:
                 kind, detail = FindingKind.NO_DOCUMENT, f"it is a sidecar, and {document} is not in the mirror"
             findings.append(Finding(kind=kind, name=name, record_id=parsed.record_id, detail=detail))
         return findings
-
-
-def _unchecked(expected: ExpectedFile, reason: str) -> Finding:
-    return Finding(
-        kind=FindingKind.UNCHECKED, name=expected.name, record_id=expected.record_id, detail=f"not checked: {reason}"
-    )
 
 
 def _raise_first(done: Iterable[asyncio.Task[None]]) -> None:

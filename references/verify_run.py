@@ -37,7 +37,7 @@ def verify_run(
         record_dirs: directories where a record may still be that is not in the mirror; all their finished records
             must be in the mirror that is given as ``source``.
         selection: which steps and rows matter.
-        config: settings, of which the storage options, workers, timeout and attempts matter.
+        config: settings, of which the storage options, workers, bytes in flight, timeout and attempts matter.
         allow_protocols: as for ``pull``.
         level: how closely to look at the files of each mirror.
         progress: called on another thread while a mirror is looked at, with what is known of that mirror so far.
@@ -58,7 +58,7 @@ def verify_run(
             copied = directories if run.mirrors.given is not None else []
 
             async def look(mirror: OpenMirror) -> Verification:
-                verifier = Verifier(mirror.store, mirror.manifest, level or VerifyLevel(), settings.workers, progress)
+                verifier = Verifier(mirror.store, mirror.manifest, level or VerifyLevel(), settings, progress)
                 return await verifier.run(copied, grace_s=grace_s)
 
             found = await RunVerifier(run, directories, selection or Selection(), look).run()

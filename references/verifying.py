@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mirror.errors import BadNameError, StoreError
-from mirror.judging import Finding, FindingKind
+from mirror.judging import Finding, FindingKind, unchecked
 from mirror.names import check_name, document_name
 from mirror.record import read_state
 from mirror.verify import Verification
@@ -122,12 +122,7 @@ class RunVerifier:
             mirror = self._run.mirrors.of(listed.location)
             found = await self._findings(mirror, listed.record_id) if mirror is not None else []
         except (RefusedMirrorError, StoreError) as error:
-            finding = Finding(
-                kind=FindingKind.UNCHECKED,
-                name=shown_name(document_name(listed.record_id)),
-                record_id=listed.record_id,
-                detail=f"not checked: {error}",
-            )
+            finding = unchecked(shown_name(document_name(listed.record_id)), listed.record_id, error)
             self._result.findings.append(of_step(finding, listed.phase, listed.step))
             return
         if self._judge_receipted(listed, mirror):

@@ -306,7 +306,7 @@ def test_a_store_that_lists_in_no_order_is_verified_all_the_same(tmp_path: Path,
     async def check() -> Verification:
         policy = RetryPolicy(attempts=1, backoff_s=0, timeout_s=30)
         store = ReliableStore(memory, policy, limiter=Limiter(4), breaker=Breaker("memory"))
-        return await Verifier(store, Manifest(), level, 4).run(grace_s=0)
+        return await Verifier(store, Manifest(), level, MirrorConfig(workers=4)).run(grace_s=0)
 
     found = run_in_loop(check())
     assert kinds(found) == {f"{ids[3]}.tokens.zst": FindingKind.MISSING}
