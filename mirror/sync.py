@@ -60,7 +60,7 @@ class SyncSummary:
     """What a copy did; counted in files, but for ``records`` and ``size_bytes``."""
 
     ended: Ended
-    reason: str | None  # the store's last word, when it is the store's doing
+    reason: str | None  # the last error, where one is why something is missing
     copied: int
     unchanged: int
     failed: int
@@ -223,7 +223,7 @@ def _supervise(
             reason = stats["breaker_reason"] or stats["last_error"]
             return ended, None if ended is Ended.OUT_OF_TIME else str(reason)
         stopping.wait(_LOOK_EVERY_S)
-    return Ended.DONE, None
+    return Ended.DONE, work.mirror.stats()["last_error"]
 
 
 def _tally(stats: MirrorStats) -> Tally:

@@ -96,6 +96,8 @@ def report_sync(summary: SyncSummary, asked: Asked, output: Output) -> int:
     if gave_up:
         _report_given_up(url, summary.reason, output, refused=summary.ended is Ended.REFUSED)
     report_left(summary.left, output, name_late=summary.ended is not Ended.REFUSED)
+    if summary.ended is Ended.DONE and summary.late:
+        output.error(f"the last error: {summary.reason}")
     if not (summary.looked_at_everything or gave_up):
         output.remark("ended before everything was looked at: the next run goes on")
     if summary.copied or summary.missing:

@@ -201,3 +201,11 @@ def test_a_second_sigint_ends_at_once(place: S3Place, s3_proxy: FaultProxy, env:
     assert said.code == 130
     assert said.summary["ended"] == "interrupted"
     assert "Traceback" not in said.err
+
+
+def test_why_records_are_late_is_told(tmp_path: Path) -> None:
+    """Also where one attempt was all that a request had, and only errors are wanted."""
+    write_files(tmp_path / "records", "tr_a")
+    limits = ("--attempts", "1", "--endpoint-url", "http://127.0.0.1:9", "-q")
+    said = run_command("sync", *limits, tmp_path / "records", "s3://bucket/run", env={"AWS_SECRET_ACCESS_KEY": "x"})
+    assert (said.code, "the last error: " in said.err, "127.0.0.1:9" in said.err) == (1, True, True), said.err
