@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,33 @@ class Vouching(MemoryStore):
     async def stat(self, key: str) -> ObjectInfo | None:
         found = await super().stat(key)
         return found._replace(xxh3_128=xxhash.xxh3_128_hexdigest(self.objects[key])) if found else None
+
+
+class Counting(MemoryStore):
+    """Knows the greatest number of bytes of records that were being read at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        self.four_asked = asyncio.Event()
+
+    async def stat(self, key: str) -> ObjectInfo | None:
+        found = await super().stat(key)
+        if sum(call.operation == "stat" for call in self.calls) >= 4:
+            self.four_asked.set()
+        return found
+
+    async def read(self, key: str) -> AsyncIterator[bytes]:
+        size = len(self.objects[key]) if key in self.records else 0
+        if size:
+            await self.four_asked.wait()  # so many are examined at once, and want to read next
+        self.now += size
+        self.most = max(self.most, self.now)
+        for _ in range(100):  # whoever is not held back has begun to read by then
+            await asyncio.sleep(0)
+        async for chunk in super().read(key):
+            yield chunk
+        self.now -= size
 
 
 @pytest.fixture
@@ -100,10 +127,13 @@ def test_a_store_that_keeps_our_hash_is_asked_for_it(records: Path) -> None:
     assert not [call for call in memory.calls if reads(call.operation, call.key)]
 
 
-def test_little_is_held_at_once(records: Path) -> None:
-    """However little memory is allowed, everything is read in the end."""
-    memory = mirrored(records, MemoryStore())
-    assert [step.keep for step in examine(memory, records, max_bytes_in_flight=1)] == [None] * 8
+@pytest.mark.parametrize(("allowed", "is_alone"), [(1, True), (1 << 20, False)])
+def test_little_is_held_at_once(records: Path, allowed: int, is_alone: bool) -> None:  # noqa: FBT001 - a parameter
+    """However little memory is allowed, everything is read in the end: one file at a time, if need be."""
+    memory = Counting()
+    mirrored(records, memory)
+    assert [step.keep for step in examine(memory, records, max_bytes_in_flight=allowed)] == [None] * 8
+    assert (memory.most == max(map(len, memory.records.values()))) == is_alone
 
 
 @pytest.mark.parametrize(
