@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-import os
 import stat
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
@@ -37,7 +36,7 @@ from mirror.prune_judging import (
     judge_last_line,
     to_verify,
 )
-from mirror.receipts.ledger import DIRECTORY, Ledger, read_url, reading
+from mirror.receipts.ledger import DIRECTORY, Ledger, places, read_url, reading
 from mirror.receipts.manifest import Manifest
 from mirror.record import FileState, find_kinds, iter_batches, read_status
 from mirror.reliable import ReliableStore
@@ -215,18 +214,14 @@ class _Other(NamedTuple):
 
 def _other_mirrors(directory: Path, place: str, stack: contextlib.ExitStack) -> list[_Other]:
     """Read what the receipts beside the records say of every other mirror; the stack closes them."""
-    try:
-        with os.scandir(directory / DIRECTORY) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != place]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
     return [
         _Other(
             stack.enter_context(reading(directory, name)),
             f"another mirror of the directory, {read_url(directory, name) or name}, does not have it as it is now "
             f"(if that one is given up, delete {directory / DIRECTORY / name})",
         )
-        for name in sorted(names)
+        for name in places(directory)
+        if name != place
     ]
 
 

@@ -1,6 +1,6 @@
 """Free a local disk of records that are in the mirror: only those whose remote bytes were verified in this very run.
 
-Record by record: nothing is held, and between the proof and the deletion lies as little time as can be. The mirror is
+Record by record: no record is held, and between the proof and the deletion lies as little time as can be. The mirror is
 only read, and the receipts beside the records stay, so that no mirror sends anything again.
 """
 
@@ -17,7 +17,7 @@ from typing import cast
 
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
-from mirror.errors import RecordError
+from mirror.errors import EmptyMirrorError, RecordError
 from mirror.examining import Examiner, next_done
 from mirror.judging import Finding, FindingKind
 from mirror.location import parse_location, place_id
@@ -27,7 +27,7 @@ from mirror.receipts.manifest import Manifest
 from mirror.receipts.segments import SegmentReader
 from mirror.record_directory import refuse_the_mirror
 from mirror.removing import remove_record
-from mirror.status import read_mirror
+from mirror.status import has_record_files
 from mirror.stores.threads import DaemonThreads
 
 
@@ -135,8 +135,8 @@ async def _examine(
         while learning:
             await next_done(learning)
             yield []
-        if not len(manifest):
-            await threads.run(read_mirror, url, config)  # raises where there is no mirror at all
+        if not len(manifest) and not await has_record_files(store):
+            raise EmptyMirrorError(location.shown)
         examiner = Examiner(store, manifest, rules, config, place_id(location, config.storage_options), threads)
         for directory in directories:
             async with contextlib.aclosing(examiner.examine(directory)) as examined:

@@ -14,7 +14,7 @@ from mirror.location import parse_location
 from mirror.looking import look
 from mirror.loop import run_in_loop
 from mirror.names import KNOWN_KINDS, parse_name
-from mirror.receipts.ledger import DIRECTORY, read_url, reading
+from mirror.receipts.ledger import places, read_url, reading
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.receipt import Receipt
 from mirror.receipts.segments import PREFIX, SegmentReader
@@ -70,7 +70,7 @@ def read_mirror(url: str | os.PathLike[str], config: MirrorConfig) -> MirrorStat
         try:
             await manifest.read(_noting(SegmentReader(store).read(), status))
             status.records = len(manifest)
-            if not status.records and not await _has_record_files(store):
+            if not status.records and not await has_record_files(store):
                 raise EmptyMirrorError(location.shown)
             for file in manifest.files():
                 status.files += 1
@@ -92,14 +92,23 @@ def read_directory(directory: Path) -> DirectoryStatus:
         OSError: the directory cannot be read.
     """
     kinds = KNOWN_KINDS | find_kinds(directory)
-    folder = directory / DIRECTORY
     return DirectoryStatus(
         directory=directory,
         records=sum(entry.kind is None for entry in iter_entries(directory)),
-        places=tuple(_read_place(directory, place.name, kinds) for place in sorted(folder.iterdir()) if place.is_dir())
-        if folder.is_dir()
-        else (),
+        places=tuple(_read_place(directory, place, kinds) for place in places(directory)),
     )
+
+
+async def has_record_files(store: ReliableStore) -> bool:
+    """Say if a mirror holds any file of a record; without receipts either, it is none.
+
+    Raises:
+        StoreError: it cannot be listed.
+    """
+    async for page in store.list_pages():
+        if any("/" not in found.key and parse_name(found.key) for found in page):
+            return True
+    return False
 
 
 def is_record_directory(text: str) -> bool:
@@ -111,13 +120,6 @@ def _read_place(directory: Path, place: str, kinds: Collection[str]) -> PlaceSta
     with reading(directory, place) as ledger:
         uncopied = sum(len(chunk.uncopied) for chunk in look(directory, ledger, kinds))
         return PlaceStatus(place=place, url=read_url(directory, place), receipted=ledger.count(), uncopied=uncopied)
-
-
-async def _has_record_files(store: ReliableStore) -> bool:
-    async for page in store.list_pages():
-        if any("/" not in found.key and parse_name(found.key) for found in page):
-            return True
-    return False
 
 
 async def _noting(receipts: AsyncIterator[Receipt], status: MirrorStatus) -> AsyncIterator[Receipt]:

@@ -263,6 +263,19 @@ def reading(directory: Path, place: str) -> Iterator[Ledger]:
         ledger.close()
 
 
+def places(directory: Path) -> list[str]:
+    """Return the names of the mirrors that a directory has receipts of, sorted; a link is none.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    try:
+        with os.scandir(directory / DIRECTORY) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def read_url(directory: Path, place: str) -> str | None:
     """Return the URL of a mirror by its name beside the records; None where no writer has kept it yet."""
     try:

@@ -69,6 +69,17 @@ def test_a_directory_that_was_never_copied(tmp_path: Path) -> None:
     assert not (tmp_path / ".mirror").exists()
 
 
+def test_a_link_beside_the_records_is_no_mirror(tmp_path: Path) -> None:
+    """Whoever can write there can put one anywhere; a file in the place of the receipts is none either."""
+    write_files(tmp_path / "records", "tr_a")
+    write_files(tmp_path / "others", "tr_b")
+    copy(tmp_path / "others", tmp_path / "m")
+    (tmp_path / "records" / ".mirror").mkdir()
+    (tmp_path / "records" / ".mirror" / "a-file").write_bytes(b"")
+    (tmp_path / "records" / ".mirror" / "a-link").symlink_to(next((tmp_path / "others" / ".mirror").iterdir()))
+    assert read_directory(tmp_path / "records").places == ()
+
+
 def test_a_path_may_be_either(tmp_path: Path) -> None:
     """A directory with receipts is a mirror, any other a directory of records."""
     write_files(tmp_path / "records", "tr_a")
