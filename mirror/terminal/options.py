@@ -36,6 +36,7 @@ from mirror.redact import redact_url
 F = TypeVar("F", bound=Callable[..., Any])
 
 _STORAGE = "storage_options"
+_FLAG_ALONE = "storage_option"  # one of those, on a command line; elsewhere they are one table
 _STRENGTH = (ParameterSource.DEFAULT_MAP, ParameterSource.ENVIRONMENT, ParameterSource.COMMANDLINE)
 
 # What settings are called on a command line, and what they do there.
@@ -236,7 +237,7 @@ def _declare(fields: tuple[str, ...]) -> Iterator[Callable[[F], F]]:
         if field == "attempts":
             text = "Attempts at one request after the first."
             yield option("--retries", type=click.IntRange(min=0), default=None, help=text)
-    # Not by `option`: in the environment and in a file these are one table, RECORD_MIRROR_STORAGE_OPTIONS as JSON.
+    # Not by `option`: in the environment these are RECORD_MIRROR_STORAGE_OPTIONS, as JSON.
     text = "An option for the store's library; dots nest: client_kwargs.region_name=eu-1. May be repeated."
     yield click.option("--storage-option", multiple=True, metavar="NAME=VALUE", help=text)
     text = "Where an S3 or GCS service answers that is not at the usual place."
@@ -318,7 +319,9 @@ def _known_options(root: click.Context) -> dict[str, click.Option]:
     if isinstance(group, click.Group):
         commands = [command for name in group.list_commands(root) if (command := group.get_command(root, name))]
     options = [found for command in commands for found in command.params if isinstance(found, click.Option)]
-    return {name: found for found in options if found.expose_value for name in _names(found)}
+    names = {name: found for found in options if found.expose_value for name in _names(found)}
+    names.pop(_FLAG_ALONE, None)
+    return names
 
 
 def _names(made: click.Option) -> list[str]:

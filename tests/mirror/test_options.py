@@ -192,6 +192,7 @@ def test_the_endpoint_has_a_flag(line: Line) -> None:
     ("file", "complaint"),
     [
         ("worker = 3", "unknown option 'worker' in {path}: did you mean 'workers'?"),
+        ("[storage_option]", "unknown option 'storage_option' in {path}: did you mean 'storage_options'?"),
         ("max_leg = 3", "unknown option 'max_leg' in {path}: did you mean 'max_lag'?"),
         ("zzzzz = 3", "unknown option 'zzzzz' in {path}: `--help` lists the options"),
         ("exclude = 5", "exclude must be a list of sidecar kinds such as ['experts'], not 5"),
@@ -242,8 +243,11 @@ def test_wrong_values_are_errors_of_use(line: Line, flags: list[str], env: dict[
 
 def test_a_misspelt_variable_is_remarked(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
     """With the nearest name; a variable that is like none may be somebody else's."""
-    line.run(env={"RECORD_MIRROR_WOKERS": "3", "RECORD_MIRROR_SERVICE_HOST": "10.0.0.1", "RECORD_MIRROR_WORKERS": "2"})
+    variables = {"RECORD_MIRROR_WOKERS": "3", "RECORD_MIRROR_STORAGE_OPTION": "key=a"}
+    line.run(env={**variables, "RECORD_MIRROR_SERVICE_HOST": "10.0.0.1", "RECORD_MIRROR_WORKERS": "2"})
     assert capsys.readouterr().err == (
+        "the environment variable RECORD_MIRROR_STORAGE_OPTION is no option: did you mean "
+        "RECORD_MIRROR_STORAGE_OPTIONS?\n"
         "the environment variable RECORD_MIRROR_WOKERS is no option: did you mean RECORD_MIRROR_WORKERS?\n"
     )
 
