@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from mirror.config import MirrorConfig
     from mirror.errors import ConfigError, EmptyMirrorError, MirrorError, RecordError, StoreError
     from mirror.judging import Finding, FindingKind
-    from mirror.prune import PruneResult, prune
-    from mirror.prune_judging import Keep, PruneRules, PruneStep
+    from mirror.pruning.judging import Keep, PruneRules, PruneStep
+    from mirror.pruning.prune import PruneResult, prune
     from mirror.repair import RepairPlan, RepairResult, repair
     from mirror.settings import ServerSettings
     from mirror.verify import Verification, VerifyLevel, verify
@@ -24,8 +24,8 @@ export_on_first_use(
         "mirror.config": ["MirrorConfig"],
         "mirror.errors": ["ConfigError", "EmptyMirrorError", "MirrorError", "RecordError", "StoreError"],
         "mirror.judging": ["Finding", "FindingKind"],
-        "mirror.prune": ["PruneResult", "prune"],
-        "mirror.prune_judging": ["Keep", "PruneRules", "PruneStep"],
+        "mirror.pruning.judging": ["Keep", "PruneRules", "PruneStep"],
+        "mirror.pruning.prune": ["PruneResult", "prune"],
         "mirror.repair": ["RepairPlan", "RepairResult", "repair"],
         "mirror.settings": ["ServerSettings"],
         "mirror.verify": ["Verification", "VerifyLevel", "verify"],

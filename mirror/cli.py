@@ -21,7 +21,7 @@ from mirror.terminal.output import Output, plural, told_at_the_end
 
 if TYPE_CHECKING:
     from mirror.location import Location
-    from mirror.prune import PruneResult
+    from mirror.pruning.prune import PruneResult
     from mirror.repair import RepairPlan
     from mirror.terminal.progress import Tally
     from mirror.verify import Verification, VerifyLevel
@@ -316,8 +316,8 @@ def prune(
     at URL, or is vouched for by a store that keeps its hash. Without --yes nothing is deleted.
     """
     from mirror.location import parse_location
-    from mirror.prune import prune as run_prune
-    from mirror.prune_judging import PruneRules
+    from mirror.pruning.judging import PruneRules
+    from mirror.pruning.prune import prune as run_prune
     from mirror.sync import check_directories
     from mirror.terminal.progress import make_progress
     from mirror.terminal.reports import Asked, report_prune, report_prune_step

@@ -12,8 +12,8 @@ from mirror.backlog import Left
 from mirror.breaker import BreakerState
 from mirror.judging import Finding, FindingKind
 from mirror.planning import PlannedRecord, Planner
-from mirror.prune import PruneResult
-from mirror.prune_judging import Keep, PruneStep
+from mirror.pruning.judging import Keep, PruneStep
+from mirror.pruning.prune import PruneResult
 from mirror.repair import RepairPlan, RepairResult
 from mirror.stats import MirrorStats
 from mirror.status import DirectoryStatus, MirrorStatus

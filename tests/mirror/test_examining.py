@@ -14,10 +14,10 @@ import xxhash
 from mirror import FindingKind, Keep, MirrorConfig, PruneRules, PruneStep
 from mirror.breaker import Breaker
 from mirror.errors import AccessDeniedError, NotFoundError, StoreRefusedError, TryAgainError
-from mirror.examining import Examiner
 from mirror.limiter import Limiter
 from mirror.location import parse_location, place_id
 from mirror.loop import run_in_loop
+from mirror.pruning.examining import Examiner
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.segments import SegmentReader
 from mirror.reliable import ReliableStore

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mirror.pruning.removing import remove_record
 from mirror.record import FileState, read_state
-from mirror.removing import remove_record
 from tests.mirror.local_records import replace_file, state_of, write_files
 from tests.mirror.moments import Moments
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mirror.backlog import Left
-from mirror.prune import PruneResult
-from mirror.prune_judging import Keep
+from mirror.pruning.judging import Keep
+from mirror.pruning.prune import PruneResult
 from mirror.terminal.output import Output
 from mirror.terminal.reports import Asked, report_left, report_prune
 

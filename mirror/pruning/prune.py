@@ -18,15 +18,15 @@ from typing import cast
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.errors import EmptyMirrorError, RecordError
-from mirror.examining import Examiner, next_done
 from mirror.judging import Finding, FindingKind
 from mirror.location import parse_location, place_id
 from mirror.loop import iterate_in_loop
-from mirror.prune_judging import Keep, PruneRules, PruneStep
+from mirror.pruning.examining import Examiner, next_done
+from mirror.pruning.judging import Keep, PruneRules, PruneStep
+from mirror.pruning.removing import remove_record
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.segments import SegmentReader
 from mirror.record_directory import refuse_the_mirror
-from mirror.removing import remove_record
 from mirror.status import has_record_files
 from mirror.stores.threads import DaemonThreads
 

@@ -23,7 +23,7 @@ from mirror.errors import BadNameError
 from mirror.judging import Finding, Standing
 from mirror.looking import CHUNK, matcher
 from mirror.names import KNOWN_KINDS, check_name, document_name, sidecar_name
-from mirror.prune_judging import (
+from mirror.pruning.judging import (
     Keep,
     LocalFile,
     PruneRules,
