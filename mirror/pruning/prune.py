@@ -130,13 +130,17 @@ async def _examine(
     """Yield what is to become of each record, a few at a time; an empty list now and then, so that a caller may end."""
     location = parse_location(url)
     store, manifest, threads = connect(location, config), Manifest(), DaemonThreads(4, "record-mirror-prune")
-    learning = {asyncio.create_task(manifest.read(SegmentReader(store).read()))}
+
+    async def learn() -> None:
+        await manifest.read(SegmentReader(store).read())
+        if not len(manifest) and not await has_record_files(store):
+            raise EmptyMirrorError(location.shown)
+
+    learning = {asyncio.create_task(learn())}
     try:
         while learning:
             await next_done(learning)
             yield []
-        if not len(manifest) and not await has_record_files(store):
-            raise EmptyMirrorError(location.shown)
         examiner = Examiner(store, manifest, rules, config, place_id(location, config.storage_options), threads)
         for directory in directories:
             async with contextlib.aclosing(examiner.examine(directory)) as examined:

@@ -80,6 +80,22 @@ def test_an_interrupt_is_heard_while_the_store_hangs(
     assert len(whole(records)) == 30
 
 
+def test_an_interrupt_is_heard_while_a_place_without_receipts_is_listed(
+    place: S3Place, s3_proxy: FaultProxy, env: dict[str, str], records: Path
+) -> None:
+    """Whether there is a mirror at all may take as long to learn as anything else."""
+
+    def lists_files(method: str, path: str) -> bool:
+        return method == "GET" and "list-type" in path and "_receipts" not in path
+
+    s3_proxy.script(Fault(action=Hang(), match=lists_files, times=100))
+    with Running("prune", *NOW, records, f"{place.url}/elsewhere", env=env) as running:
+        running.until(lambda: any(lists_files(seen.method, seen.path) for seen in s3_proxy.requests))
+        running.say(signal.SIGINT)
+        said = running.wait()
+    assert (said.code, said.summary["records"]) == (130, 0)
+
+
 def test_a_store_that_fails_on_some_keeps_those(
     place: S3Place, s3_proxy: FaultProxy, env: dict[str, str], records: Path
 ) -> None:
