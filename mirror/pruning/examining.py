@@ -213,8 +213,11 @@ class _Other(NamedTuple):
 
 
 def _other_mirrors(directory: Path, place: str, stack: contextlib.ExitStack) -> list[_Other]:
-    """Read what the receipts beside the records say of every other mirror; the stack closes them."""
-    return [
+    """Read what the receipts beside the records say of every other mirror; the stack closes them.
+
+    One that never got a record is most likely a slip of somebody's, and must not keep the disk full for ever.
+    """
+    others = [
         _Other(
             stack.enter_context(reading(directory, name)),
             f"another mirror of the directory, {read_url(directory, name) or name}, does not have it as it is now "
@@ -223,6 +226,7 @@ def _other_mirrors(directory: Path, place: str, stack: contextlib.ExitStack) -> 
         for name in places(directory)
         if name != place
     ]
+    return [other for other in others if other.ledger.count()]
 
 
 def _lacking(others: Sequence[_Other], documents: Mapping[str, FileState], kinds: Collection[str]) -> dict[str, str]:

@@ -234,6 +234,21 @@ def test_a_second_mirror_of_the_directory_is_waited_for(disk: Disk, tmp_path: Pa
     assert disk.prune().pruned == 1
 
 
+def test_a_mirror_that_never_got_a_record_keeps_none(tmp_path: Path) -> None:
+    """A copy to a mistyped place, which nothing ever reached, does not keep the disk full."""
+    records, nowhere = tmp_path / "records", tmp_path / "a-file"
+    nowhere.touch()
+    write_files(records, "tr_a")
+    with RecordMirror(nowhere, attempts=1) as mistyped:
+        assert mistyped.submit(records, "tr_a")
+        mistyped.close(5)
+    with RecordMirror(tmp_path / "mirror") as copier:
+        copier.scan(records)
+        assert copier.flush(30)
+    assert len(list((records / ".mirror").iterdir())) == 2
+    assert prune([records], tmp_path / "mirror", confirmed=True, rules=AT_ONCE).pruned == 1
+
+
 def test_an_excluded_sidecar_exists_nowhere_else(tmp_path: Path) -> None:
     """Its record stays, unless its kind may be discarded; a kind that was not left out is no less covered for that."""
     records, mirror = tmp_path / "records", tmp_path / "mirror"
