@@ -181,7 +181,7 @@ def status(*, url: str, config: MirrorConfig, output: Output) -> int:
     return report_mirror_status(read_mirror(url, config), location.shown, output)
 
 
-@command(commands, *REQUESTS, failure=Exit.UNCHECKED)
+@command(commands, *REQUESTS, "max_bytes_in_flight", failure=Exit.UNCHECKED)
 @click.argument("url")
 @click.argument("dirs", nargs=-1, metavar="[DIR]...")
 @download_option

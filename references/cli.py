@@ -162,7 +162,7 @@ def ls(
     return report_steps(facts, redact_url(source), output)
 
 
-@command(commands, *REQUESTS, failure=Exit.UNCHECKED)
+@command(commands, *REQUESTS, "max_bytes_in_flight", failure=Exit.UNCHECKED)
 @click.argument("source", metavar="REF|URL")
 @click.argument("dirs", nargs=-1, metavar="[DIR]...")
 @_selection_options(files=False)
