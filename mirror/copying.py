@@ -25,7 +25,7 @@ from mirror.errors import RecordChangedError, RecordError, RecordGoneError
 from mirror.names import check_name, document_name
 from mirror.receipts.receipt import FileReceipt, Receipt, following
 from mirror.record import FileState, Record, read_record, read_state
-from mirror.store import PART_BYTES, WHOLE_BYTES, Store, Stored
+from mirror.store import PART_BYTES, WHOLE_BYTES, Parts, Stored
 
 MAX_ROUNDS = 5  # how often a record may change under our hands before it is left for later
 
@@ -34,12 +34,24 @@ MAX_ROUNDS = 5  # how often a record may change under our hands before it is lef
 class Copier:
     """What every copy of one mirror shares."""
 
-    store: Store
+    store: Sink
     in_flight: Allowance  # bytes
     exclude: frozenset[str]
     writer: str
     host: str
     clock: Callable[[], float] = time.time
+
+
+class Sink(Protocol):
+    """Where files are sent: a store that tries as often as it takes."""
+
+    async def put(self, key: str, data: bytes, xxh3_128: str, *, before: Callable[[], None] = ...) -> Stored:
+        """Write an object as ``Store.put``; ``before`` is called right before each request, which it may prevent."""
+        ...
+
+    async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
+        """Write an object as ``Store.put_parts``."""
+        ...
 
 
 class Receipts(Protocol):
@@ -223,9 +235,10 @@ async def _send(copier: Copier, directory: Path, state: FileState, progress: _Pr
 
 
 def _announce(copier: Copier, directory: Path, state: FileState, progress: _Progress) -> None:
-    """Withdraw the receipt of what is about to be replaced.
+    """Withdraw the receipt of what is about to be replaced, and make sure that the disk still has what replaces it.
 
-    Whoever finds other bytes on disk from here on finds the withdrawal, too.
+    Whoever finds other bytes on disk from here on finds the withdrawal, too. However long a request had to wait for its
+    turn, it never brings bytes that were replaced on disk, mirrored and pruned meanwhile.
 
     Raises:
         RecordChangedError: the disk has other bytes already.
@@ -234,23 +247,22 @@ def _announce(copier: Copier, directory: Path, state: FileState, progress: _Prog
     if progress.receipts is not None and progress.replaces_receipted(state.name, copier.writer):
         withdrawal = _withdrawal(copier, directory, progress.record_id)
         progress.previous = progress.receipts.withdraw(withdrawal)
-        if read_state(directory, state.name) != state:
-            raise RecordChangedError(f"{state.name} was written again before it was sent")
+    if read_state(directory, state.name) != state:
+        raise RecordChangedError(f"{state.name} was written again before it was sent")
 
 
 async def _send_whole(
-    store: Store, descriptor: int, state: FileState, known: FileReceipt | None, announce: Callable[[], None]
+    store: Sink, descriptor: int, state: FileState, known: FileReceipt | None, announce: Callable[[], None]
 ) -> tuple[FileReceipt, bool]:
     data = _read_at(descriptor, state.size_bytes, 0)
     digest = xxhash.xxh3_128_hexdigest(data)
     if known and (known.size, known.xxh3_128) == (len(data), digest):
         return replace(known, ctime_ns=state.ctime_ns, inode=state.inode), False
-    announce()
-    return _file_receipt(state, digest, await store.put(state.name, data, digest)), True
+    return _file_receipt(state, digest, await store.put(state.name, data, digest, before=announce)), True
 
 
 async def _send_large(
-    store: Store, descriptor: int, state: FileState, known: FileReceipt | None, announce: Callable[[], None]
+    store: Sink, descriptor: int, state: FileState, known: FileReceipt | None, announce: Callable[[], None]
 ) -> tuple[FileReceipt, bool]:
     """Send a file part by part; twice read where a receipt may make sending needless."""
     if known and known.size == state.size_bytes:
@@ -263,12 +275,12 @@ async def _send_large(
     hasher = xxhash.xxh3_128()
 
     async def parts() -> AsyncIterator[bytes]:
+        announce()
         hasher.reset()
         for part in _parts(descriptor, state.size_bytes):
             hasher.update(part)
             yield part
 
-    announce()
     stored = await store.put_parts(state.name, parts, state.size_bytes)
     return _file_receipt(state, hasher.hexdigest(), stored), True
 

@@ -102,9 +102,8 @@ class RecordReceipts:
     threads: DaemonThreads
 
     async def latest(self) -> Receipt | None:
-        """Return the newest line of any mirror when this is called; one that knows of none does not ask the others."""
-        if self.directory.ledger.last(self.record_id) is not None:
-            await self.directory.read_others_anew(self.threads)
+        """Return the newest line of any mirror when this is called."""
+        await self.directory.read_others_anew(self.threads)
         return self.directory.ledger.last(self.record_id)
 
     def withdraw(self, line: Receipt) -> Receipt:

@@ -91,12 +91,13 @@ class ReliableStore:
         """As the store's own listings."""
         return self._store.lists_by_range
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
-        """Write an object of one request."""
+    async def put(self, key: str, data: bytes, xxh3_128: str, *, before: Callable[[], None] = lambda: None) -> Stored:
+        """Write an object of one request; each attempt calls ``before`` when its turn has come, which may end it."""
         tries = 0
 
         async def attempt() -> Stored:
             nonlocal tries
+            before()
             tries += 1
             return await self._store.put(key, data, xxh3_128)
 

@@ -11,6 +11,7 @@ from mirror import RecordMirror
 from mirror.config import MirrorOptions
 from mirror.errors import StoreError
 from mirror.receipts.receipt import Receipt, decode_lines, newest
+from mirror.store import Parts, Store, Stored
 from mirror.testing.stores import WAIT_S, FaultyStore, MemoryStore, Raise, Stall, StoreFault
 
 URL = "s3://bucket/run-7"
@@ -20,6 +21,20 @@ def mirror_on(store: MemoryStore | FaultyStore, **options: Any) -> RecordMirror:
     """Make a mirror that is as quick to retry and to look again as a test wants."""
     settings: MirrorOptions = {"workers": 8, "attempts": 3, "backoff_s": 0.001, "rescan_s": 0.05, "host": "10.0.0.5"}
     return RecordMirror(URL, open_store=store.opened, **{**settings, **options})
+
+
+class AtOnce:
+    """A store as a copy sees it that makes each request at once, and once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def put(self, key: str, data: bytes, xxh3_128: str, *, before: Callable[[], None] = lambda: None) -> Stored:
+        before()
+        return await self._store.put(key, data, xxh3_128)
+
+    async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
+        return await self._store.put_parts(key, parts, size_bytes)
 
 
 def eventually(holds: Callable[[], object], what: str = "it") -> None:

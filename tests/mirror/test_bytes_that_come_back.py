@@ -13,7 +13,7 @@ import xxhash
 
 from mirror.allowance import Allowance
 from mirror.copying import Copier, copy_record
-from mirror.errors import TryAgainError
+from mirror.errors import StoreRefusedError, TryAgainError
 from mirror.names import document_name
 from mirror.receipts.receipt import Receipt, following
 from mirror.store import Stored
@@ -21,7 +21,7 @@ from mirror.testing.stores import FaultyStore, MemoryStore, Moment, Stall, Store
 from tests.campaign.shared_bucket import SharedBucket
 from tests.mirror.forks import exit_of_child
 from tests.mirror.local_records import write_files
-from tests.mirror.mirrors_in_memory import eventually, is_record, mirror_on, on_disk, receipts_in
+from tests.mirror.mirrors_in_memory import AtOnce, eventually, failing, is_record, mirror_on, on_disk, receipts_in
 
 FLUSH_S = 30.0
 DOCUMENT = document_name("tr_a")
@@ -179,6 +179,54 @@ def test_the_second_landed_while_what_came_back_was_sent(records: Path) -> None:
         assert_true(memory, records)
 
 
+def test_a_mirror_that_knew_no_receipt_asks_the_others_in_each_round(records: Path) -> None:
+    """It has sent the first sidecar when another brings the second generation whole, and the first comes back."""
+    memory, stall = MemoryStore(), Stall()
+
+    def write(generation: bytes) -> None:
+        write_files(records, "tr_a", generation, tokens=generation + b" tokens", experts=generation + b" experts")
+
+    def is_experts(operation: str, key: str) -> bool:
+        return operation.startswith("put") and key == "tr_a.experts.zst"
+
+    write(b"first")
+    slow = FaultyStore(memory, StoreFault(action=stall, match=is_experts))
+    with mirror_on(slow, rescan_s=3600) as one, mirror_on(memory, rescan_s=3600) as other:
+        one.submit(records, "tr_a")
+        stall.reached.wait()
+        eventually(lambda: memory.objects.get("tr_a.tokens.zst") == b"first tokens")
+        write(b"second")
+        other.submit(records, "tr_a")
+        assert other.flush(FLUSH_S)
+        write(b"first")
+        stall.released.happen()
+        assert one.flush(FLUSH_S)
+        other.submit(records, "tr_a")
+        assert other.flush(FLUSH_S)
+        assert_true(memory, records)
+
+
+def test_what_had_to_wait_is_not_sent_once_the_disk_has_other_bytes(records: Path) -> None:
+    """A mirror that is let in again after hours, while another copied and pruned what is newer, replaces nothing."""
+    memory = MemoryStore()
+    refused = FaultyStore(memory, failing(StoreRefusedError("put", "", "the token ran out")))
+    late = mirror_on(refused)
+    late.submit(records, "tr_a")
+    eventually(lambda: late.stats()["breaker"] == "refused")
+    write_second(records)
+    with mirror_on(memory) as other:
+        other.submit(records, "tr_a")
+        assert other.flush(FLUSH_S)
+    second = dict(memory.records)
+    assert second == on_disk(records)
+    for name in second:  # as a prune does
+        (records / name).unlink()
+    refused.heal()
+    eventually(lambda: late.stats()["pending"] == 0)
+    late.close(FLUSH_S)
+    assert memory.records == second
+
+
 class Noticed:
     """The receipts of a record that comes back when its first receipt is withdrawn, and is copied by another then."""
 
@@ -198,7 +246,7 @@ class Noticed:
 def test_the_second_is_gone_when_it_is_about_to_be_sent(records: Path) -> None:
     """Whoever wrote what came back found no withdrawal, and sent nothing: the second must not go any more."""
     memory = MemoryStore()
-    copier = Copier(store=memory, in_flight=Allowance(1 << 20), exclude=frozenset(), writer="w", host="h")
+    copier = Copier(store=AtOnce(memory), in_flight=Allowance(1 << 20), exclude=frozenset(), writer="w", host="h")
 
     async def copy_both() -> None:
         copied = await copy_record(copier, records, "tr_a", kinds={"tokens"})

@@ -33,6 +33,7 @@ from mirror.testing.faults import requests_to
 from mirror.testing.stores import FaultyStore, MemoryStore, Raise, Stall, StoreFault
 from tests.mirror.fake_clock import settled
 from tests.mirror.local_records import replace_file, state_of, write_files
+from tests.mirror.mirrors_in_memory import AtOnce
 
 DOWN = TryAgainError("put", "k", "connection refused")
 REFUSED = FileRefusedError("put", "k", "EntityTooLarge")
@@ -61,7 +62,7 @@ class Bench:
         kinds: Collection[str] = KNOWN_KINDS,
     ) -> Copied:
         copier = Copier(
-            store=self.faulty,
+            store=AtOnce(self.faulty),
             in_flight=self.allowance,
             exclude=self.exclude,
             writer="w",

@@ -64,7 +64,7 @@ def test_mirrors_that_find_the_same_share_the_work(s3_place: S3Place, s3_proxy: 
     assert all(mirror.close(FLUSH_S) for mirror in mirrors)
     assert mirrored_files(s3_place) == record_files(records)
     assert len(ids) <= mirrored <= 2 * len(ids)  # by chance two may copy the same at the same time
-    assert puts(s3_proxy).total() == 2 * mirrored
+    assert puts(s3_proxy).total() <= 2 * mirrored  # of some the second found what the first had sent meanwhile
 
 
 def test_what_one_place_has_says_nothing_about_another(
