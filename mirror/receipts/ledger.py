@@ -51,7 +51,7 @@ class Ledger:
     """The receipts of one record directory for one mirror. Its methods may be called from any thread."""
 
     def __init__(self, directory: Path, place: str, writer: str, *, url: str | None = None) -> None:
-        """Read nothing yet; ``place`` names the mirror (``location.place_id``), ``url`` is kept for who reads it."""
+        """Read nothing yet; ``place`` names the mirror (``place.place_id``), ``url`` is kept for who reads it."""
         self._url = url
         self._folder = directory / DIRECTORY / place
         self._own = self._folder / f"{writer}.jsonl"
@@ -68,10 +68,13 @@ class Ledger:
         """Read what every writer has appended since the last time.
 
         Returns:
-            The lines of other writers that their journals do not say are in the mirror, each with its mark.
+            The lines of other writers that their journals do not say are in the mirror, each with its mark; none of a
+            record whose receipt was withdrawn since.
         """
         with self._lock:
-            return [item for journal, size in self._journals() for item in self._load(journal, size, adopt=True)]
+            unsent = [item for journal, size in self._journals() for item in self._load(journal, size, adopt=True)]
+            withdrawn = self._index.withdrawn(record_id for record_id, _, _ in unsent)
+            return [(line, mark) for record_id, line, mark in unsent if record_id not in withdrawn]
 
     def refresh(self) -> None:
         """Learn what every writer has appended since the last time; quick where that is nothing."""
@@ -160,12 +163,12 @@ class Ledger:
             return []
         return sorted(item for item in found if item[0] != self._own)
 
-    def _load(self, journal: Path, size: int, *, adopt: bool) -> list[tuple[bytes, Mark]]:
-        """Index what is new in a journal and, to ``adopt`` them, return the lines that nobody has sent yet."""
+    def _load(self, journal: Path, size: int, *, adopt: bool) -> list[tuple[str, bytes, Mark]]:
+        """Index what is new in a journal and, to ``adopt`` them, return the ids and lines that nobody has sent yet."""
         indexed = self._read.get(journal, 0)
         sent = _read_sent(journal) if adopt else 0
         done = start = max(self._adopted.get(journal, 0), min(sent, indexed)) if adopt else indexed
-        unsent: list[tuple[bytes, Mark]] = []
+        unsent: list[tuple[str, bytes, Mark]] = []
         found: list[Row] = []
         number = self._number(journal)
         try:
@@ -183,7 +186,7 @@ class Ledger:
                 if done > indexed:
                     found.append(row)
                 if is_unsent and receipt.files:
-                    unsent.append((line, Mark(journal, done)))
+                    unsent.append((receipt.id, line, Mark(journal, done)))
                 if len(found) >= _BATCH:
                     self._index.add(found)
                     found.clear()

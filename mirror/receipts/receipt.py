@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import msgspec
 
@@ -24,6 +24,8 @@ VERSION = 1
 MAX_LINE_BYTES = 1 << 20
 MAX_FILES = 1_000
 MAX_FILE_BYTES = (1 << 63) - 1  # what a file system, and a table of files, can count
+LATEST_S = 1e11  # Unix seconds; no clock says more, and what did would be the newest for ever
+Time = Annotated[float, msgspec.Meta(le=LATEST_S)]  # Unix seconds
 _HEX_128 = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
@@ -47,7 +49,7 @@ class Receipt:
 
     v: int = VERSION
     id: str
-    at: float  # Unix seconds
+    at: Time
     writer: str  # unique per process
     host: str
     path: str  # the document on that host
@@ -103,7 +105,7 @@ class Glance(msgspec.Struct, frozen=True, gc=False):
     """What of a receipt says which document it covers: a restart reads all of a directory, and has no time for more."""
 
     id: str
-    at: float
+    at: Time
     files: tuple[FileGlance, ...]
     v: int = VERSION
     excluded: tuple[str, ...] = ()
@@ -162,7 +164,7 @@ def following(previous: Receipt | None, receipt: Receipt) -> Receipt:
     """
     if previous is None:
         return receipt
-    at = min(max(receipt.at, math.nextafter(previous.at, math.inf)), sys.float_info.max)
+    at = min(max(receipt.at, math.nextafter(previous.at, math.inf)), LATEST_S)
     before, now = (one.file(document_name(one.id)) for one in (previous, receipt))
     is_same = before is not None and now is not None and before.xxh3_128 == now.xxh3_128
     kept = [file for file in previous.files if is_same and receipt.file(file.name) is None]

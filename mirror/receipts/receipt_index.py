@@ -79,6 +79,12 @@ class ReceiptIndex:
                 found[record_id] = files
         return found
 
+    def withdrawn(self, record_ids: Iterable[str]) -> set[str]:
+        """Return which of these records have a newest line that withdraws what was receipted before."""
+        ids = {_key(record_id): record_id for record_id in record_ids}
+        rows = self._index.select_in("SELECT id FROM receipt WHERE files = 0 AND id IN", ids)
+        return {ids[key] for (key,) in rows}
+
     def count(self) -> int:
         """Return how many records have a receipt."""
         return int(self._index.execute("SELECT COUNT(*) FROM receipt WHERE files > 0")[0][0])

@@ -127,7 +127,7 @@ def test_what_is_withdrawn_counts_no_more(tmp_path: Path) -> None:
     other.append(withdrawal)
     assert ledger.get("tr_a") == receipt
     for seen in (ledger, Ledger(tmp_path, PLACE, "next")):
-        assert [decode_line(line).id for line, _ in seen.load()] == ["tr_a", "tr_b"]
+        assert [decode_line(line).id for line, _ in seen.load()] == ["tr_b"]
         assert (seen.get("tr_a"), seen.last("tr_a"), seen.count()) == (None, withdrawal, 1)
         assert uncovered(seen, tmp_path, "tr_a", "tr_b") == ["tr_a"]
     other.append(replace(receipt, at=receipt.at + 2))
@@ -210,6 +210,19 @@ def test_lines_that_are_not_in_the_mirror_are_handed_on(tmp_path: Path) -> None:
     rest[-1][1].note_sent()
     assert Ledger(tmp_path, PLACE, "in the end").load() == []
     assert uncovered(again, tmp_path, "tr_a", "tr_b", "tr_c") == []
+
+
+def test_what_was_withdrawn_before_it_was_sent_is_not_handed_on(tmp_path: Path) -> None:
+    """A writer that was killed while it replaced what it had receipted brings no false receipt into the mirror."""
+    first, second = written(tmp_path, "tr_a", "tr_b", writer="killed")
+    ledger = Ledger(tmp_path, PLACE, "killed")
+    ledger.append(replace(first, at=5.0, files=()))
+    ledger.close()
+    handed_on = [decode_line(line) for line, _ in Ledger(tmp_path, PLACE, "next").load()]
+    assert handed_on == [second]
+    another = Ledger(tmp_path, PLACE, "another")  # whose withdrawal counts as much
+    another.append(replace(second, at=6.0, writer="another", files=()))
+    assert Ledger(tmp_path, PLACE, "after that").load() == []
 
 
 def test_a_writer_knows_where_its_own_lines_end(tmp_path: Path) -> None:
