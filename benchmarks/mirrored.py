@@ -8,8 +8,9 @@ from pathlib import Path
 
 import xxhash
 
-from mirror.location import parse_location, place_id
+from mirror.location import parse_location
 from mirror.names import document_name, sidecar_name
+from mirror.place import place_id
 from mirror.receipts.ledger import DIRECTORY
 from mirror.receipts.receipt import FileReceipt, Receipt, encode_line
 

@@ -18,9 +18,10 @@ from mirror.backlog import Added, Backlog, Left
 from mirror.config import MirrorConfig, MirrorOptions
 from mirror.errors import RecordGoneError
 from mirror.kinds import Kinds
-from mirror.location import parse_location, place_id
+from mirror.location import parse_location
 from mirror.looking import Looked
 from mirror.names import document_name
+from mirror.place import place_id
 from mirror.record import read_record
 from mirror.running import Plan, Running
 from mirror.stats import MirrorStats

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -22,10 +21,6 @@ _ENDPOINT_VARIABLES = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "gs": ("STORAGE_EMULATOR_HOST",),
 }
-_ACCOUNT = re.compile(
-    r"(?:^|;)\s*(?:AccountName|BlobEndpoint)\s*=([^;]*)", re.IGNORECASE
-)  # of Azure's connection string
-_WHERE = ("account_host", "account_name", "host", "port")  # options of other stores that say which one it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,35 +89,12 @@ def parse_location(url: str | os.PathLike[str]) -> Location:
     return Location(protocol=protocol, root=root, base=f"{protocol}://{public}{slash}{path}")
 
 
-def place_id(location: Location, options: Mapping[str, object]) -> str:
-    """Name a mirror for what is kept beside the records: readable, and distinct for distinct places.
-
-    The same URL at another endpoint, or in another account, is another place.
-    """
-    endpoint = endpoint_of(location.protocol, options, os.environ) or ""
-    where = "".join(f"\n{name}={options[name]}" for name in _WHERE if options.get(name))
-    if location.protocol in CONTAINER_PROTOCOLS:
-        where += "".join(f"\n{name}" for name in _azure_accounts(options, os.environ))
-    digest = hashlib.sha256(f"{location.base}\n{endpoint}{where}".encode(errors="surrogatepass")).hexdigest()[:12]
-    readable = re.sub(r"[^A-Za-z0-9]+", "-", location.shown).strip("-")[:60]
-    return f"{readable}-{digest}"
-
-
 def endpoint_of(protocol: str, options: Mapping[str, object], environment: Mapping[str, str]) -> str | None:
     """Return the endpoint that a store's options name, or else the environment; None: the store's usual one."""
     client = options.get("client_kwargs")
     named = [options.get("endpoint_url"), client.get("endpoint_url") if isinstance(client, Mapping) else None]
     named += [environment.get(name) for name in _ENDPOINT_VARIABLES.get(protocol, ())]
     return next((str(value).rstrip("/") for value in named if value), None)
-
-
-def _azure_accounts(options: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
-    """Return what a connection string, or else the environment, says of an account's name and endpoint."""
-    string = options.get("connection_string") or environment.get("AZURE_STORAGE_CONNECTION_STRING")
-    if string:
-        return sorted(_ACCOUNT.findall(str(string)))
-    named = environment.get("AZURE_STORAGE_ACCOUNT_NAME")
-    return [named] if named and not options.get("account_name") else []
 
 
 def _directory(path: str) -> Location:

@@ -10,9 +10,10 @@ from pathlib import Path
 from mirror.config import MirrorConfig
 from mirror.disk_check import hash_file
 from mirror.errors import BadNameError, RecordGoneError
-from mirror.location import Location, place_id
+from mirror.location import Location
 from mirror.looking import look, matcher
 from mirror.names import KNOWN_KINDS, check_name
+from mirror.place import place_id
 from mirror.receipts.ledger import reading
 from mirror.receipts.receipt import Receipt
 from mirror.record import FileState, find_kinds, read_record

@@ -19,8 +19,9 @@ from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.errors import EmptyMirrorError, RecordError
 from mirror.judging import Finding, FindingKind
-from mirror.location import parse_location, place_id
+from mirror.location import parse_location
 from mirror.loop import iterate_in_loop
+from mirror.place import place_id
 from mirror.pruning.examining import Examiner, next_done
 from mirror.pruning.judging import Keep, PruneRules, PruneStep
 from mirror.pruning.removing import remove_record

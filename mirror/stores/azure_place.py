@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mirror.location import Location
 
+PUBLIC_SUFFIX = "core.windows.net"
 AZURE_PROTOCOLS = frozenset({"az", "abfs", "abfss"})
 _HOST = re.compile(r"(.+)\.(?:dfs|blob)\.core\.windows\.net")  # of which adlfs takes the account
 _HOST_ALONE = ".dfs.core.windows.net"  # a place that ends so is no container: that is the first part of the path

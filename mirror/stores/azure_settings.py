@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from mirror.location import Location
-from mirror.stores.azure_place import AzurePlace, place_of
+from mirror.stores.azure_place import PUBLIC_SUFFIX, AzurePlace, place_of
 from mirror.stores.unmappable import UnmappableError
 
-PUBLIC_SUFFIX = "core.windows.net"
 # Options of adlfs that concern what the mirror never does with it, or does by itself.
 _NEUTRAL = frozenset(
     {

@@ -13,7 +13,8 @@ import pytest
 import zstandard
 
 from mirror import MirrorError, RecordMirror, verify
-from mirror.location import parse_location, place_id
+from mirror.location import parse_location
+from mirror.place import place_id
 from mirror.receipts.ledger import DIRECTORY, read_url
 from mirror.receipts.receipt import FileReceipt, Receipt, encode_line
 from mirror.samples import write_corpus

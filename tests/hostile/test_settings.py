@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from mirror.config import MAX_FILE_BYTES, MirrorConfig, MirrorOptions
 from mirror.errors import ConfigError
-from mirror.location import Location, parse_location, place_id
+from mirror.location import Location, parse_location
+from mirror.place import place_id
 from mirror.terminal.commands import run
 from mirror.terminal.options import parse_storage_option
 from references.cli import commands

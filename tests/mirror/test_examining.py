@@ -15,8 +15,9 @@ from mirror import FindingKind, Keep, MirrorConfig, PruneRules, PruneStep
 from mirror.breaker import Breaker
 from mirror.errors import AccessDeniedError, NotFoundError, StoreRefusedError, TryAgainError
 from mirror.limiter import Limiter
-from mirror.location import parse_location, place_id
+from mirror.location import parse_location
 from mirror.loop import run_in_loop
+from mirror.place import place_id
 from mirror.pruning.examining import Examiner
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.segments import SegmentReader

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from mirror.errors import ConfigError
-from mirror.location import parse_location, place_id
+from mirror.location import parse_location
+from mirror.place import place_id
 
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST")
 
@@ -138,11 +139,27 @@ def test_distinct_places_have_distinct_names(monkeypatch: pytest.MonkeyPatch) ->
     assert len(set(places)) == len(places)
 
 
-def test_a_new_key_leaves_a_place_its_name() -> None:
-    """Of a connection string only the account counts."""
-    strings = ["AccountName=a;AccountKey=old;EndpointSuffix=x", "AccountKey=new; accountname=a"]
-    names = {place_id(parse_location("az://c/run"), {"connection_string": string}) for string in strings}
+def test_an_account_of_azure_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the protocol, and whether URL, options or environment name the account; a new key changes nothing."""
+    string = "AccountName=a;AccountKey=old;EndpointSuffix=core.windows.net"
+    names = {
+        place_id(parse_location("az://c/run"), {"connection_string": string}),
+        place_id(parse_location("az://c/run"), {"connection_string": "AccountKey=new; accountname=a"}),
+        place_id(parse_location("az://c/run"), {"account_name": "a", "account_host": "a.blob.core.windows.net"}),
+        place_id(parse_location("az://c/run"), {"account_name": "a", "account_key": "k"}),
+    }
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "a")
+    names.add(place_id(parse_location("az://c/run"), {}))
     assert len(names) == 1
+    urls = ("az://c/run", "abfs://c/run/", "abfss://c@a.dfs.core.windows.net/run")
+    assert {place_id(parse_location(url), {"account_name": "a"}) for url in urls} == names
+
+
+def test_a_directory_has_one_name_however_it_is_reached(tmp_path: Path) -> None:
+    """Through a link it is the same place."""
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "link").symlink_to("mirror")
+    assert len({place_id(parse_location(tmp_path / name), {}) for name in ("mirror", "link")}) == 1
 
 
 def test_one_place_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:

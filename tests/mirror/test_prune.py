@@ -28,7 +28,8 @@ from mirror import (
     verify,
 )
 from mirror.errors import TryAgainError
-from mirror.location import parse_location, place_id
+from mirror.location import parse_location
+from mirror.place import place_id
 from mirror.receipts.ledger import Ledger
 from mirror.samples import write_corpus, write_litter
 from mirror.status import read_directory
