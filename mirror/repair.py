@@ -1,7 +1,8 @@
 """Mend what a verification found: plan, then apply. Only damage is sent, from the records on disk or a second mirror.
 
 What could not be checked is left alone. A file that is put back gets a new receipt, for the store gave it a new
-identity.
+identity. A plan may be hours old when it is confirmed, and mirrors may be running: a record on disk is copied as they
+copy it, and one of a second mirror only while the damage is the very one that the plan saw.
 """
 
 from __future__ import annotations
@@ -19,21 +20,25 @@ import xxhash
 
 from mirror.address import record_host
 from mirror.allowance import Allowance
+from mirror.checking import check_copy
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.copying import Copier, copy_record
-from mirror.errors import ConfigError, MirrorError, RecordError
-from mirror.judging import Finding, FindingKind
-from mirror.location import parse_location, place_id
+from mirror.errors import ConfigError, MirrorError, RecordChangedError, RecordError
+from mirror.judging import Finding, FindingKind, judge
+from mirror.location import parse_location
 from mirror.loop import run_in_loop
 from mirror.names import document_name, parse_name
+from mirror.place import place_id
 from mirror.receipts.ledger import Ledger
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.receipt import FileReceipt, Receipt, encode_line, following
 from mirror.receipts.segments import SegmentReader, SegmentWriter, make_writer_id
 from mirror.record import find_kinds, read_state
+from mirror.record_directory import RecordDirectory, RecordReceipts
 from mirror.reliable import ReliableStore
 from mirror.store import read_whole
+from mirror.stores.threads import DaemonThreads
 from mirror.verify import GRACE_S, Progress, Verification, Verifier, VerifyLevel
 
 logger = logging.getLogger(__name__)
@@ -182,6 +187,7 @@ class _Mender:
         config: MirrorConfig,
         result: RepairResult,
     ) -> None:
+        self._store = store
         self._source = source
         self._manifest = manifest
         self._elsewhere = elsewhere
@@ -197,8 +203,13 @@ class _Mender:
             host=record_host(None, config.host),
         )
         self._segments = SegmentWriter(store, self._copier.writer)
-        self._ledgers: dict[Path, Ledger] = {}
+        self._threads = DaemonThreads(1, "record-mirror-repair")
+        self._directories: dict[Path, RecordDirectory] = {}
         self._kinds: dict[Path, set[str]] = {}
+        self._findings = {finding.name: finding for finding in result.plan.verification.findings}
+        self._news = Manifest()  # the mirror's receipts as they are by now
+        self._reader = SegmentReader(store)
+        self._reading = asyncio.Lock()
 
     async def apply(self, steps: Iterable[RepairStep]) -> None:
         """Take every step; a record that cannot be mended is noted, and the next one goes on."""
@@ -216,8 +227,10 @@ class _Mender:
             await asyncio.gather(*(work() for _ in range(self._workers)))
             await self._segments.flush()
         finally:
-            for ledger in self._ledgers.values():
-                ledger.close()
+            for directory in self._directories.values():
+                directory.ledger.close()
+            self._threads.close()
+            self._news.close()
 
     async def _take(self, step: RepairStep) -> None:
         if step.directory is None:
@@ -226,16 +239,20 @@ class _Mender:
             await self._from_disk(step, step.directory)
 
     async def _from_disk(self, step: RepairStep, directory: Path) -> None:
-        if directory not in self._ledgers:
-            self._ledgers[directory] = Ledger(directory, self._place, self._copier.writer, url=self._url)
+        if directory not in self._directories:
+            ledger = Ledger(directory, self._place, self._copier.writer, url=self._url)
+            ready = asyncio.get_running_loop().create_future()
+            self._directories[directory] = RecordDirectory(directory, ledger, ready)
             self._kinds[directory] = find_kinds(directory)
         known = self._manifest.get(step.record_id)
-        intact = None if known is None else _without(known, step.names)
         damaged = {parsed.kind for name in step.names if (parsed := parse_name(name))}
         left_out = set(known.excluded if known else ()) - damaged  # by whoever copied it: a repair adds nothing
         copier = dataclasses.replace(self._copier, exclude=self._copier.exclude | left_out)
-        copied = await copy_record(copier, directory, step.record_id, kinds=self._kinds[directory], previous=intact)
-        line, mark = self._ledgers[directory].append(following(known, copied.receipt))
+        receipts = RecordReceipts(self._directories[directory], step.record_id, self._threads)
+        doubtful = _Doubtful(receipts, self._copier.writer, known, frozenset(step.names))
+        copied = await copy_record(copier, directory, step.record_id, kinds=self._kinds[directory], receipts=doubtful)
+        receipt = following(doubtful.agreed, doubtful.without_doubt(copied.receipt))
+        line, mark = self._directories[directory].ledger.append(receipt)
         self._segments.add(line, mark)
         self._result.restored_files += copied.sent_files
         self._result.restored_bytes += copied.sent_bytes
@@ -256,6 +273,7 @@ class _Mender:
                 data = await source.repeat(lambda name=file.name: read_whole(source, name, max_bytes=MAX_FILE_BYTES))  # type: ignore[misc] # mypy infers no lambda with a default
                 if xxhash.xxh3_128_hexdigest(data) != file.xxh3_128:
                     raise RecordError(f"{file.name} is damaged in the second mirror too")
+                await self._check_still_as_planned(known, step.record_id, file.name)
                 stored = await self._copier.store.put(file.name, data, file.xxh3_128)
             files.append(dataclasses.replace(file, etag=stored.etag, version_id=stored.version_id, md5=stored.md5))
             self._result.restored_files += 1
@@ -263,10 +281,74 @@ class _Mender:
         receipt = dataclasses.replace(wanted, at=time.time(), writer=self._copier.writer, files=tuple(files))
         self._segments.add(encode_line(following(known, receipt)), None)
 
+    async def _check_still_as_planned(self, known: Receipt | None, record_id: str, name: str) -> None:
+        """Look once more at a file and its receipt, right before it is replaced.
 
-def _without(receipt: Receipt, names: Iterable[str]) -> Receipt:
-    damaged = set(names)
-    return dataclasses.replace(receipt, files=tuple(file for file in receipt.files if file.name not in damaged))
+        Raises:
+            RecordChangedError: somebody has copied the record since the plan was made.
+            StoreError: the mirror could not be asked.
+        """
+        async with self._reading:
+            await self._news.read(self._reader.read())
+        is_same = self._news.get(record_id) == known
+        expected = self._manifest.file(name)
+        if is_same and expected is not None:
+            found = await self._store.stat(name)
+            verdict, planned = judge(expected, found), self._findings.get(name)
+            if planned is None:
+                is_same = not isinstance(verdict, Finding)
+            elif verdict != planned:  # it takes the hash to see it
+                alone = Allowance(1)  # the file that is about to replace it holds its bytes already
+                is_same = await check_copy(self._store, expected, alone, found) == planned
+        if not is_same:
+            raise RecordChangedError(
+                f"{name} was changed in the mirror meanwhile, and is left alone: repair again if it is still damaged"
+            )
+
+
+class _Doubtful:
+    """The receipts of a record on disk, of which a copy is to believe only what the plan knew and found intact.
+
+    A file that is not believed has a size that none has: it is sent, and its receipt is withdrawn before.
+    """
+
+    def __init__(self, receipts: RecordReceipts, writer: str, planned: Receipt | None, damaged: frozenset[str]) -> None:
+        self._receipts = receipts
+        self._writer = writer
+        self._planned = planned
+        self._damaged = damaged
+        self.agreed = planned  # as far as the newest line of others says the same, damaged files included
+
+    async def latest(self) -> Receipt | None:
+        """Return the newest line of any mirror when this is called, with its doubtful files marked."""
+        line = await self._receipts.latest()
+        if line is None:
+            return None
+        if self._planned is not None and line.writer != self._writer:
+            files = tuple(file for file in self._planned.files if _says(line, file))
+            self.agreed = dataclasses.replace(self._planned, files=files)
+        files = tuple(file if self._is_intact(file) else _marked(file) for file in line.files)
+        return dataclasses.replace(line, files=files)
+
+    def withdraw(self, line: Receipt) -> Receipt:
+        """Let no receipt that is known speak for the record any more."""
+        return self._receipts.withdraw(line)
+
+    def without_doubt(self, receipt: Receipt) -> Receipt:
+        """Return a copy's receipt without the marked files: they were not sent."""
+        return dataclasses.replace(receipt, files=tuple(file for file in receipt.files if file.size >= 0))
+
+    def _is_intact(self, file: FileReceipt) -> bool:
+        return file.name not in self._damaged and self._planned is not None and _says(self._planned, file)
+
+
+def _says(receipt: Receipt, file: FileReceipt) -> bool:
+    same = receipt.file(file.name)
+    return same is not None and same.xxh3_128 == file.xxh3_128
+
+
+def _marked(file: FileReceipt) -> FileReceipt:
+    return dataclasses.replace(file, size=-1)
 
 
 def _has_file(directory: Path, name: str, excluded: Collection[str]) -> bool:

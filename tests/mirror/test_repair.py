@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from mirror import ConfigError, FindingKind, RecordMirror, RepairPlan, Verification, VerifyLevel, repair, verify
+from mirror import ConfigError, FindingKind, RecordMirror, RepairPlan, Verification, VerifyLevel, prune, repair, verify
 from mirror.config import MirrorConfig
 from mirror.judging import Finding
+from mirror.pruning.judging import PruneRules
 from mirror.repair import plan_repair
 from mirror.samples import write_corpus, write_record
+from tests.mirror.local_records import write_files
 
+LIVE = MirrorConfig(fsync=False, rescan_s=0.05)
 EVERYTHING = VerifyLevel(read_back=1.0)
 
 
@@ -204,3 +207,97 @@ def test_a_receipt_from_the_future_is_overcome(mirror: Path, records: Path) -> N
     assert repair(mirror, [records], grace_s=0).restored_files > 0
     assert is_whole(mirror, records)
     assert repair(mirror, [records], grace_s=0).plan.steps == ()
+
+
+def generation(records: Path, number: int) -> None:
+    """Write a record; that of another number has as many bytes."""
+    records.mkdir(exist_ok=True)
+    write_files(records, "tr_a", b"document %d" % number, tokens=b"tokens of %d" % number)
+
+
+def held(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*.zst")}
+
+
+def test_what_a_live_mirror_copied_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    """A second mirror may have an older one: it stays away, the repair says so, and verify finds nothing wrong."""
+    records, first, second = (tmp_path / name for name in ("records", "first", "second"))
+    generation(records, 1)
+    copy(records, second)
+    with RecordMirror(first, LIVE) as live:
+        live.scan(records)
+        assert live.flush(30)
+        (first / "tr_a.json.zst").unlink()
+
+        def meanwhile(_plan: RepairPlan) -> bool:
+            generation(records, 2)
+            live.submit(records, "tr_a")
+            return live.flush(30)
+
+        result = repair(first, source_url=second, confirm=meanwhile, grace_s=0)
+        assert "meanwhile" in result.failed["tr_a"]
+    assert held(first) == held(records)
+    assert is_whole(first, records)
+
+
+def test_what_was_copied_and_pruned_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    """It exists nowhere else by then."""
+    records, first, second = (tmp_path / name for name in ("records", "first", "second"))
+    generation(records, 1)
+    copy(records, second)
+    shutil.rmtree(records / ".mirror")  # the second copy was made elsewhere
+    wanted: dict[str, bytes] = {}
+    with RecordMirror(first, LIVE) as live:
+        live.scan(records)
+        assert live.flush(30)
+        (first / "tr_a.json.zst").unlink()
+
+        def meanwhile(_plan: RepairPlan) -> bool:
+            generation(records, 2)
+            wanted.update(held(records))
+            live.submit(records, "tr_a")
+            assert live.flush(30)
+            return prune([records], first, confirmed=True, rules=PruneRules(older_than_s=0)).pruned == 1
+
+        repair(first, source_url=second, confirm=meanwhile, grace_s=0)
+    assert held(first) == wanted
+
+
+def test_a_file_that_is_there_again_is_not_replaced_before_its_receipt_comes(tmp_path: Path) -> None:
+    """A mirror writes receipts a little later than files."""
+    records, first, second = (tmp_path / name for name in ("records", "first", "second"))
+    generation(records, 1)
+    copy(records, second)
+    copy(records, first)
+    (first / "tr_a.json.zst").unlink()
+
+    def meanwhile(_plan: RepairPlan) -> bool:
+        generation(records, 2)
+        return bool(shutil.copy(records / "tr_a.json.zst", first))
+
+    result = repair(first, source_url=second, confirm=meanwhile, grace_s=0)
+    assert (result.restored_files, list(result.failed)) == (0, ["tr_a"])
+    assert (first / "tr_a.json.zst").read_bytes() == b"document 2"
+
+
+def test_receipts_of_before_are_not_believed_when_the_disk_is_copied(tmp_path: Path) -> None:
+    """What was intact for the plan was replaced since, and the disk has the first one again: all of it is sent."""
+    records, first = tmp_path / "records", tmp_path / "first"
+    generation(records, 1)
+    with RecordMirror(first, LIVE) as live:
+        live.scan(records)
+        assert live.flush(30)
+        (first / "tr_a.json.zst").unlink()
+
+        def meanwhile(_plan: RepairPlan) -> bool:
+            generation(records, 2)
+            live.submit(records, "tr_a")
+            assert live.flush(30)
+            generation(records, 1)
+            return True
+
+        repair(first, [records], confirm=meanwhile, grace_s=0)
+        live.submit(records, "tr_a")
+        assert live.flush(30)
+    assert held(first) == held(records)
+    assert is_whole(first, records)
