@@ -103,7 +103,8 @@ class RecordReceipts:
 
     async def latest(self) -> Receipt | None:
         """Return the newest line of any mirror when this is called."""
-        await self.directory.read_others_anew(self.threads)
+        if not self.directory.ledger.is_alone():
+            await self.directory.read_others_anew(self.threads)
         return self.directory.ledger.last(self.record_id)
 
     def withdraw(self, line: Receipt) -> Receipt:

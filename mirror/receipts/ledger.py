@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ URL_FILE = "url"
 MAX_URL_BYTES = 8_192
 _MAX_SENT_BYTES = 32
 _BATCH = 5_000  # receipts indexed in one go
+SETTLED_NS = 2_000_000_000  # what changed so recently may change again within its time stamp's grain
 _NOT_ELSEWHERE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -61,6 +63,7 @@ class Ledger:
         self._sizes: dict[Path, int] = {}  # of each journal when it was last read
         self._descriptor: int | None = None
         self._broken = False
+        self._alone_ns: int | None = None  # when the folder last changed, where no other journal is in it
         self._numbers: dict[Path, int] = {}  # what the index calls each journal
         self._index = ReceiptIndex()
 
@@ -82,6 +85,10 @@ class Ledger:
             for journal, size in self._journals():
                 if size != self._sizes.get(journal):
                     self._load(journal, size, adopt=False)
+
+    def is_alone(self) -> bool:
+        """Whether there was no other writer's journal at the last reading, and none can have come since; quick."""
+        return self._alone_ns is not None and self._alone_ns == _changed_ns(self._folder)
 
     def get(self, record_id: str) -> Receipt | None:
         """Return the newest receipt of a record, unless it was withdrawn or its line was taken away meanwhile."""
@@ -153,6 +160,8 @@ class Ledger:
 
     def _journals(self) -> list[tuple[Path, int]]:
         """Return the journals of the other writers, with their sizes."""
+        changed_ns = _changed_ns(self._folder)
+        self._alone_ns = None
         try:
             with os.scandir(self._folder) as entries:
                 found = [(self._folder / entry.name, entry.stat().st_size) for entry in entries if _is_journal(entry)]
@@ -161,7 +170,10 @@ class Ledger:
         except OSError as error:
             logger.warning("cannot read the receipts in %s: %s", self._folder, error)
             return []
-        return sorted(item for item in found if item[0] != self._own)
+        others = sorted(item for item in found if item[0] != self._own)
+        if not others and changed_ns is not None and time.time_ns() - changed_ns > SETTLED_NS:
+            self._alone_ns = changed_ns
+        return others
 
     def _load(self, journal: Path, size: int, *, adopt: bool) -> list[tuple[str, bytes, Mark]]:
         """Index what is new in a journal and, to ``adopt`` them, return the ids and lines that nobody has sent yet."""
@@ -287,6 +299,13 @@ def read_url(directory: Path, place: str) -> str | None:
     except OSError:
         return None
     return text.strip() or None
+
+
+def _changed_ns(folder: Path) -> int | None:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _is_journal(entry: os.DirEntry[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import resource
 import threading
 from collections.abc import Iterator
@@ -55,6 +56,31 @@ def disk_of(size_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_writer_knows_when_it_is_alone(tmp_path: Path) -> None:
+    """Not before it looked, nor while the folder's time stamp is too young to tell; not once there is another."""
+    write_files(tmp_path, "tr_a")
+    receipt = receipt_of(tmp_path, "tr_a", at=1.0, writer="one")
+    ledger, other = Ledger(tmp_path, PLACE, "one"), Ledger(tmp_path, PLACE, "other")
+    assert not ledger.is_alone()
+    ledger.append(receipt)
+    ledger.refresh()
+    assert not ledger.is_alone()
+    folder = journal_of(tmp_path).parent
+    os.utime(folder, (1, 1))
+    assert not ledger.is_alone()
+    ledger.refresh()
+    assert ledger.is_alone()
+    ledger.append(receipt)
+    assert ledger.is_alone()
+    other.append(receipt)
+    assert not ledger.is_alone()
+    os.utime(folder, (2, 2))
+    ledger.refresh()
+    assert not ledger.is_alone()
+    ledger.close()
+    other.close()
 
 
 def test_a_receipt_is_known_at_once_and_after_a_restart(tmp_path: Path) -> None:
