@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
 import subprocess
@@ -16,9 +15,9 @@ from queue import SimpleQueue
 from references.calls import THREAD_NAME
 
 LEAVE_S = 1.0  # what a process that has said its last word may need to leave
-_BEGIN = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from references.publisher_child import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+_BEGIN = (  # imports nothing that a file could stand for before it looks where its owner does
+    "import sys; sys.path[:] = sys.argv[3:]; "
+    "from references.publisher_child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 
 
@@ -40,9 +39,9 @@ class HelperProcess:
         self._unsent: SimpleQueue[object] = SimpleQueue()  # None: there is nobody to tell any more
         self._socket, other_end = socket.socketpair()
         self._connection = Connection(os.dup(self._socket.fileno()))
-        path = json.dumps([str(entry) for entry in sys.path])
-        with other_end:
-            command = [sys.executable, "-c", _BEGIN, path, str(other_end.fileno()), str(os.getpid())]
+        path = [str(entry) for entry in sys.path]
+        with other_end:  # -P: no file of the current directory is taken for a standard module
+            command = [sys.executable, "-P", "-c", _BEGIN, str(other_end.fileno()), str(os.getpid()), *path]
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 command,
                 pass_fds=[other_end.fileno()],

@@ -6,10 +6,13 @@ A step is in the spool before the helper hears of it: whichever process dies, `r
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
+import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -168,9 +171,9 @@ class Outbox:
             self._dropped += 1
             self._is_whole = False
         if step.error is not None:
-            logger.error("%s step %d is lost: %s", key.phase, key.step, step.error)
+            _say(logging.ERROR, "%s step %d is lost: %s", key.phase, key.step, step.error)
         else:
-            logger.warning("%s step %d is not logged by this process; the spool keeps it", key.phase, key.step)
+            _say(logging.WARNING, "%s step %d is not logged by this process; the spool keeps it", key.phase, key.step)
 
     # On our thread
 
@@ -178,12 +181,12 @@ class Outbox:
         while (job := self._jobs.get()) is not None:
             try:
                 self._hand_over(job)
-            except BaseException as error:
-                logger.exception("%s step %d is lost: its index was not built", job.phase, job.step)
+            except BaseException as error:  # noqa: BLE001 - a bug: whoever publishes or closes next raises it
                 with self._lock:
                     self._bug = self._bug or error
                     self._dropped += 1
                     self._is_whole = False
+                _say(logging.ERROR, "%s step %d is lost: its index was not built", job.phase, job.step, error=error)
             with self._lock:
                 self._waiting -= 1
         with self._lock:
@@ -209,9 +212,8 @@ class Outbox:
             self._drop(step)
             return
         if step.error is not None:
-            logger.error(
-                "%s step %d is not in the spool, and lost if W&B fails too: %s", job.phase, job.step, step.error
-            )
+            text = "%s step %d is not in the spool, and lost if W&B fails too: %s"
+            _say(logging.ERROR, text, job.phase, job.step, step.error)
         helper.send(Step(step.key, step.data, ticket))
 
     def _helper_for(self, ticket: RunTicket | None) -> HelperProcess | None:
@@ -231,7 +233,7 @@ class Outbox:
             try:
                 helper = HelperProcess(self._hear, self._gone)
             except (OSError, RuntimeError) as error:  # the latter: the interpreter leaves
-                logger.warning("no process to log to W&B can be started: %s", error)
+                _say(logging.WARNING, "no process to log to W&B can be started: %s", error)
                 return None
             with self._lock:
                 self._helper = helper
@@ -258,7 +260,7 @@ class Outbox:
                 if helper is not None:
                     helper.send(IsOver(run, self._tickets.is_over(run)))
             case Remark(logger=name, level=level, text=text):
-                logging.getLogger(name).log(level, "%s", text)
+                _say(level, "%s", text, to=logging.getLogger(name))
             case Closed(report=report):
                 with self._lock:
                     self._report = report
@@ -276,7 +278,8 @@ class Outbox:
             if self._is_done:
                 self._ended.set()
         if has_died:
-            logger.error("the process that logs to W&B is gone; the spool keeps the steps that it had not logged yet")
+            text = "the process that logs to W&B is gone; the spool keeps the steps that it had not logged yet"
+            _say(logging.ERROR, text)
 
 
 def _name(index: StepIndex, run: object | None) -> tuple[StepKey, bytes]:
@@ -285,3 +288,14 @@ def _name(index: StepIndex, run: object | None) -> tuple[StepKey, bytes]:
     if not index.run and isinstance(run_id, str):
         index = msgspec.structs.replace(index, run=run_id)
     return StepKey(index.run, index.phase, index.step), encode(index)
+
+
+def _say(
+    level: int, text: str, *values: object, to: logging.Logger = logger, error: BaseException | None = None
+) -> None:
+    """Log a line. Whatever a filter or handler of the training's raises ends no thread of ours, and keeps no step."""
+    try:
+        to.log(level, text, *values, exc_info=error, stacklevel=2)
+    except (Exception, SystemExit):  # noqa: BLE001 - the latter: a handler that leaves where an error is logged
+        with contextlib.suppress(Exception):  # there may be nowhere to print to
+            sys.stderr.write(f"{text % values}\n{traceback.format_exc()}")

@@ -9,7 +9,9 @@ import contextlib
 import gc
 import logging
 import os
+import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -27,6 +29,7 @@ from references.spool import Spool
 from references.worker import Launch, Worker
 
 PARENT_CHECK_S = 1.0  # between two looks at whether the training process is there
+HEAR_OUT_S = 10.0  # what it may take to hear what a training process that is gone has said; likewise to leave then
 ANSWER_S = 10.0  # what it may take to say whether a run was finished
 _NEW_OBJECTS = 2_000_000  # between two collections of garbage: an artifact makes many objects, and no garbage
 
@@ -34,15 +37,13 @@ _NEW_OBJECTS = 2_000_000  # between two collections of garbage: an artifact make
 class Helper:
     """Works on the orders of one training process. Its main thread receives; the worker's and its calls' send."""
 
-    def __init__(self, connection: Connection, parent: int) -> None:
+    def __init__(self, connection: Connection, order: Order, parent: int) -> None:
         """Take the order of the process ``parent``."""
-        self._parent = parent
         self._connection = connection
         self._sending = threading.Lock()
         self._asking = threading.Lock()
         self._answers: SimpleQueue[IsOver] = SimpleQueue()
         self._runs: dict[int, RemoteRun] = {}
-        order: Order = connection.recv()
         for package in ("mirror", "references"):
             logger = logging.getLogger(package)
             logger.addHandler(_Forwarding(self))
@@ -62,9 +63,8 @@ class Helper:
     def work(self) -> None:
         """Do what comes until told to leave, or until the training process is gone and all it said was heard."""
         with contextlib.suppress(EOFError, OSError):  # it is gone
-            while os.getppid() == self._parent or self._connection.poll():
-                if self._connection.poll(PARENT_CHECK_S):
-                    self._do(self._connection.recv())
+            while True:
+                self._do(self._connection.recv())
         self._worker.close(0)
 
     def send(self, message: object) -> None:
@@ -144,9 +144,30 @@ def main(descriptor: int, parent: int) -> None:
     """Be the helper of the process ``parent``, which listens at the other end of this socket."""
     gc.freeze()  # what was imported
     gc.set_threshold(_NEW_OBJECTS, 10, 10)
+    connection = Connection(descriptor)
+    threading.Thread(target=_leave_with, args=(parent, connection), daemon=True).start()
+    order: Order | None = None
     try:
-        with contextlib.suppress(EOFError):  # it is gone before it has said anything
-            Helper(Connection(descriptor), parent).work()
+        with contextlib.suppress(EOFError, OSError):  # it is gone before it has said anything
+            order = connection.recv()
+        if order is not None:
+            Helper(connection, order, parent).work()
     except Exception:  # noqa: BLE001 - a bug; whoever reads what the training prints hears of it
         traceback.print_exc()
     os._exit(0)  # whatever hangs; and W&B's client must not finish the runs of the training process
+
+
+def _leave_with(parent: int, connection: Connection) -> None:
+    """End the connection once the process ``parent`` is gone: a fork of it may hold the other end open for long.
+
+    Whoever waits for the rest of a message, or for room to send one, waits no more.
+    """
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_S)
+    deadline = time.monotonic() + HEAR_OUT_S
+    while connection.poll() and time.monotonic() < deadline:  # not everywhere could it be read afterwards
+        time.sleep(0.01)
+    with socket.socket(fileno=os.dup(connection.fileno())) as ours:
+        ours.shutdown(socket.SHUT_RDWR)
+    time.sleep(HEAR_OUT_S)
+    os._exit(0)  # whatever hangs

@@ -5,10 +5,14 @@ Whatever it is, a step is in W&B once, or in the spool.
 
 from __future__ import annotations
 
+import importlib
 import json
+import logging
 import os
+import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from multiprocessing.connection import Connection
@@ -38,7 +42,7 @@ from tests.references.publishing import (
     versions,
     wait_until,
 )
-from tests.references.wandb_standin.faults import Hang
+from tests.references.wandb_standin.faults import Hang, Refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -186,6 +190,48 @@ signal.pause()
         process.communicate(timeout=30)
 
     assert spooled_steps(tmp_path) == [1]
+
+
+_PARENT = """
+import os, subprocess, sys
+begin = "import sys; from references.publisher_child import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+command = [sys.executable, "-c", begin, sys.argv[1], str(os.getpid())]
+print(subprocess.Popen(command, pass_fds=[int(sys.argv[1])]).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("whole", [0, 1, 2])
+def test_the_helper_leaves_with_the_training_that_was_killed_in_the_middle_of_a_word(
+    whole: int, client_environment: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    """Nobody says the rest, and somebody holds the pipe open; what was said wholly before is in the spool."""
+    ours, other_end = socket.socketpair()
+    order = Order(settings=PublishSettings(), patience=PATIENCE, spool=Spool(tmp_path), mirror=None, log_level=30)
+    steps = [Step(StepKey(name, "train", number), encode(step_index(number, run=name)), None) for number in (1, 2)]
+    words = [struct.pack("!i", len(data)) + data for data in map(pickle.dumps, [order, *steps])]
+    with ours, other_end:
+        trainer = subprocess.Popen(  # noqa: S603 - our own interpreter and script
+            [sys.executable, "-c", _PARENT, str(other_end.fileno())],
+            pass_fds=[other_end.fileno()],
+            env=client_environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert trainer.stdout is not None
+        helper = int(trainer.stdout.readline())
+        try:
+            ours.sendall(b"".join(words[:whole]) + words[whole][: len(words[whole]) // 2])
+            if whole == 2:
+                ours.recv(1)  # its report: it is at work
+            trainer.kill()
+            assert wait_until(lambda: is_gone(helper))
+        finally:
+            trainer.kill()
+            trainer.communicate(timeout=30)
+
+    assert spooled_steps(tmp_path) == [1][: max(0, whole - 1)]
 
 
 def test_a_training_that_was_stopped_goes_on(
@@ -338,6 +384,90 @@ def test_a_search_path_that_holds_a_path(wandb_run: wandb.Run, name: str, tmp_pa
     with publisher_process(tmp_path) as made:
         publish(made, step_index(1, run=name), run=wandb_run)
         assert made.close(60)
+
+
+def test_what_its_owner_can_import_the_helper_can(
+    wandb_run: wandb.Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told of a class that is found only where the training has put it on its search path."""
+    folder = tmp_path / "ü of ours"
+    folder.mkdir()
+    source = "from references.seams import Patience\nclass Ours(Patience):\n    pass\n"
+    (folder / f"ours_{name}.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    patience = importlib.import_module(f"ours_{name}").Ours(receipts_wait_s=0.1)
+    with publisher_process(tmp_path / "spool", patience=patience) as made:
+        publish(made, step_index(1, run=name), run=wandb_run)
+        assert made.close(60)
+
+
+def test_a_directory_with_files_named_like_standard_modules(
+    wandb_run: wandb.Run, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training has gone there; its helper takes none of them for the real one."""
+    for module in ("json", "types", "re", "logging", "socket"):
+        (tmp_path / f"{module}.py").write_text("raise RuntimeError('a file of somebody')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with publisher_process(tmp_path / "spool") as made:
+        publish(made, step_index(1, run=name), run=wandb_run)
+        assert made.close(60)
+
+
+class Raising(logging.Handler):
+    """A handler of the training's that never works."""
+
+    def __init__(self, error: BaseException) -> None:
+        """Raise that."""
+        super().__init__()
+        self.error = error
+        self.heard: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Raise."""
+        self.heard.append(record.getMessage())
+        raise self.error
+
+
+@pytest.fixture(params=[ValueError("a bug"), SystemExit(1)], ids=["bug", "exit"])
+def raising(request: pytest.FixtureRequest) -> Iterator[Raising]:
+    """Gets what the product logs."""
+    handler = Raising(request.param)
+    logging.getLogger("references").addHandler(handler)
+    yield handler
+    logging.getLogger("references").removeHandler(handler)
+
+
+def test_a_handler_that_raises_at_what_the_helper_logs(
+    wandb_server: WandbServer,
+    wandb_run: wandb.Run,
+    name: str,
+    tmp_path: Path,
+    raising: Raising,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The helper is heard from then on, and what it said is printed."""
+    wandb_server.faults.plan("CreateArtifact", Refuse(), times=1)
+    with publisher_process(tmp_path) as made:
+        publish(made, step_index(1, run=name), run=wandb_run)
+        assert wait_until(lambda: counts(made, "logged", "retried") == (1, 1)), made.stats()
+        assert made.close(60)
+
+    assert raising.heard
+    assert raising.heard[0] in capsys.readouterr().err
+
+
+def test_a_handler_that_raises_keeps_no_step_from_wandb(
+    wandb_server: WandbServer, wandb_run: wandb.Run, name: str, tmp_path: Path, raising: Raising
+) -> None:
+    """The training's own process has logged something: that the spool took nothing."""
+    (tmp_path / "spool").write_text("no directory")
+    with publisher_process(tmp_path / "spool") as made:
+        for step in (1, 2):
+            publish(made, step_index(step, run=name), run=wandb_run)
+        assert made.close(60)
+
+    assert logged_steps(wandb_server, name) == [1, 2]
+    assert "train step 1 is not in the spool" in raising.heard[0]
 
 
 LOGIN = {
