@@ -98,6 +98,7 @@ def hash_file(path: Path) -> str:
     try:
         while chunk := os.read(descriptor, CHUNK_BYTES):
             hasher.update(chunk)
+            del chunk  # or the next one gets fresh memory, which costs more than its hash
     finally:
         os.close(descriptor)
     return hasher.hexdigest()
