@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mirror.errors import ReceiptError
 from mirror.names import check_name, document_name
 from mirror.receipts.ledger import DIRECTORY, reading
-from mirror.receipts.receipt import FileReceipt, Receipt, decode_line, encode_line
+from mirror.receipts.receipt import LATEST_S, FileReceipt, Receipt, decode_line, encode_line
 from mirror.receipts.segments import decode_segment
 from references.codec import MAX_VALUES, decode
 from references.errors import IndexFormatError, ReferencesError
@@ -95,7 +95,7 @@ def test_a_journal_of_anything_gives_the_receipts_in_it(
     directory = tmp_path_factory.mktemp("records")
     folder = directory / DIRECTORY / "place"
     folder.mkdir(parents=True)
-    ours = RECEIPT.__class__(**{name: getattr(RECEIPT, name) for name in RECEIPT.__slots__} | {"at": 1e300})
+    ours = RECEIPT.__class__(**{name: getattr(RECEIPT, name) for name in RECEIPT.__slots__} | {"at": LATEST_S})
     (folder / "evil.jsonl").write_bytes(
         b"".join(line.replace(b"\n", b"") + b"\n" for line in lines) + encode_line(ours)
     )

@@ -132,7 +132,11 @@ def test_expired_credentials_are_read_again(tmp_path: Path, caplog: pytest.LogCa
     """All copies under way fail with the old ones; one refresh lets them through, and nobody is alarmed."""
     ids = write_corpus(tmp_path, profile="text", count=8, seed=1)
     memory = MemoryStore()
-    expired = StoreFault(action=Raise(error=CredentialsError("put", "k", "ExpiredToken")), match=is_record, times=8)
+    expired = StoreFault(
+        action=Raise(error=CredentialsError("put", "k", "ExpiredToken")),
+        match=lambda operation, key: is_record(operation, key) and not memory.refreshes,
+        times=1_000,
+    )
     with mirror_on(FaultyStore(memory, expired)) as mirror:
         for record_id in ids:
             mirror.submit(tmp_path, record_id)
