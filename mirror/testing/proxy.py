@@ -147,11 +147,7 @@ class FaultProxy:
 
     async def _close_port(self) -> None:
         if self._server is not None:
-            for listening in self._server.sockets:  # accept no more, and let what was accepted reach ``_serve`` first:
-                asyncio.get_running_loop().remove_reader(listening.fileno())
-            for _ in range(_ACCEPTING_TURNS):  # asyncio leaves open what is between the two when a server is closed
-                await asyncio.sleep(0)
-            self._server.close()
+            await stop_listening(self._server)
             self._server = None
         for writer in list(self._clients):
             _reset(writer)
@@ -184,6 +180,15 @@ class FaultProxy:
     def _note(self, request: SeenRequest) -> None:
         self._counts[request.method] += 1
         self._requests.append(request)
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """Close a server once what it accepted has reached its callback: asyncio leaves open what is between the two."""
+    for listening in server.sockets:
+        asyncio.get_running_loop().remove_reader(listening.fileno())
+    for _ in range(_ACCEPTING_TURNS):
+        await asyncio.sleep(0)
+    server.close()
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

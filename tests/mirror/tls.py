@@ -19,6 +19,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from mirror.testing.proxy import stop_listening
+
 LOOPBACK = "127.0.0.1"
 CHUNK_BYTES = 1 << 16
 
@@ -129,12 +131,14 @@ class Relay:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         connections: set[asyncio.Task[None]] = set()
 
-        def ended(task: asyncio.Task[None]) -> None:
-            connections.discard(task)
-            if not task.cancelled():
-                task.exception()  # both sides were told
-
         def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            def ended(task: asyncio.Task[None]) -> None:
+                connections.discard(task)
+                if task.cancelled():
+                    writer.transport.abort()  # perhaps before it had begun
+                else:
+                    task.exception()  # both sides were told
+
             task = asyncio.create_task(self._serve(reader, writer))
             connections.add(task)
             task.add_done_callback(ended)
@@ -143,7 +147,7 @@ class Relay:
         self._port = server.sockets[0].getsockname()[1]
         self._started.set()
         await self._stop.wait()
-        server.close()
+        await stop_listening(server)
         for task in connections:
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
