@@ -79,7 +79,7 @@ class _Progress:
     """What is known of a record's files in the mirror while it is copied."""
 
     record_id: str
-    receipts: Receipts | None
+    receipts: Receipts
     previous: Receipt | None = None  # the newest line, this copy's own included
     proof: Receipt | None = None  # the newest line of others
     known: dict[str, FileReceipt] = field(default_factory=dict)
@@ -116,13 +116,11 @@ async def copy_record(
     record_id: str,
     *,
     kinds: Collection[str],
-    previous: Receipt | None = None,
-    receipts: Receipts | None = None,
+    receipts: Receipts,
 ) -> Copied:
-    """Bring a record into the mirror; a file that is proved to be there with the same bytes is not sent.
+    """Bring a record into the mirror; a file that ``receipts`` prove to be there with the same bytes is not sent.
 
-    A record that is written again meanwhile is followed until mirror and disk hold one generation. What is there is
-    proved by ``receipts``, or by ``previous`` where nobody else copies.
+    A record that is written again meanwhile is followed until mirror and disk hold one generation.
 
     Raises:
         RecordGoneError: its document is not there.
@@ -133,13 +131,12 @@ async def copy_record(
     """
     check_name(document_name(record_id))
     progress = _Progress(record_id, receipts)
-    progress.take_in(previous)
     try:
         return await _follow(copier, directory, progress, kinds)
     except RecordGoneError:
         raise  # nobody can send it again, and others may have sent it before it went
     except BaseException:
-        if receipts is not None and progress.is_doubtful:
+        if progress.is_doubtful:
             receipts.withdraw(_withdrawal(copier, directory, record_id))
         raise
 
@@ -148,8 +145,7 @@ async def _follow(copier: Copier, directory: Path, progress: _Progress, kinds: C
     for _ in range(MAX_ROUNDS):
         looked_at = copier.clock()
         record = read_record(directory, progress.record_id, set(kinds) - copier.exclude)
-        if progress.receipts is not None:
-            progress.take_in(await progress.receipts.latest())
+        progress.take_in(await progress.receipts.latest())
         try:
             await _send_all(copier, directory, record.sidecars, progress)
             if record.sidecars and not _is_still(record):
@@ -244,7 +240,7 @@ def _announce(copier: Copier, directory: Path, state: FileState, progress: _Prog
         RecordChangedError: the disk has other bytes already.
     """
     progress.begin(state.name)
-    if progress.receipts is not None and progress.replaces_receipted(state.name, copier.writer):
+    if progress.replaces_receipted(state.name, copier.writer):
         withdrawal = _withdrawal(copier, directory, progress.record_id)
         progress.previous = progress.receipts.withdraw(withdrawal)
     if read_state(directory, state.name) != state:

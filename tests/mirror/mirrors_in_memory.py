@@ -10,7 +10,7 @@ from typing import Any
 from mirror import RecordMirror
 from mirror.config import MirrorOptions
 from mirror.errors import StoreError
-from mirror.receipts.receipt import Receipt, decode_lines, newest
+from mirror.receipts.receipt import Receipt, decode_lines, following, newest
 from mirror.store import Parts, Store, Stored
 from mirror.testing.stores import WAIT_S, FaultyStore, MemoryStore, Raise, Stall, StoreFault
 
@@ -35,6 +35,20 @@ class AtOnce:
 
     async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
         return await self._store.put_parts(key, parts, size_bytes)
+
+
+class NobodyElses:
+    """The receipts of one record, to which no other mirror adds."""
+
+    def __init__(self, last: Receipt | None = None) -> None:
+        self.last = last
+
+    async def latest(self) -> Receipt | None:
+        return self.last
+
+    def withdraw(self, line: Receipt) -> Receipt:
+        self.last = following(self.last, line)
+        return self.last
 
 
 def eventually(holds: Callable[[], object], what: str = "it") -> None:

@@ -15,13 +15,22 @@ from mirror.allowance import Allowance
 from mirror.copying import Copier, copy_record
 from mirror.errors import StoreRefusedError, TryAgainError
 from mirror.names import document_name
-from mirror.receipts.receipt import Receipt, following
+from mirror.receipts.receipt import Receipt
 from mirror.store import Stored
 from mirror.testing.stores import FaultyStore, MemoryStore, Moment, Stall, StoreFault, StoreThenRaise
 from tests.campaign.shared_bucket import SharedBucket
 from tests.mirror.forks import exit_of_child
 from tests.mirror.local_records import write_files
-from tests.mirror.mirrors_in_memory import AtOnce, eventually, failing, is_record, mirror_on, on_disk, receipts_in
+from tests.mirror.mirrors_in_memory import (
+    AtOnce,
+    NobodyElses,
+    eventually,
+    failing,
+    is_record,
+    mirror_on,
+    on_disk,
+    receipts_in,
+)
 
 FLUSH_S = 30.0
 DOCUMENT = document_name("tr_a")
@@ -227,20 +236,16 @@ def test_what_had_to_wait_is_not_sent_once_the_disk_has_other_bytes(records: Pat
     assert memory.records == second
 
 
-class Noticed:
+class Noticed(NobodyElses):
     """The receipts of a record that comes back when its first receipt is withdrawn, and is copied by another then."""
 
     def __init__(self, records: Path, first: Receipt) -> None:
+        super().__init__(first)
         self._records = records
-        self._last = first
-
-    async def latest(self) -> Receipt | None:
-        return self._last
 
     def withdraw(self, line: Receipt) -> Receipt:
         write_first(self._records)
-        self._last = following(self._last, line)
-        return self._last
+        return super().withdraw(line)
 
 
 def test_the_second_is_gone_when_it_is_about_to_be_sent(records: Path) -> None:
@@ -249,7 +254,7 @@ def test_the_second_is_gone_when_it_is_about_to_be_sent(records: Path) -> None:
     copier = Copier(store=AtOnce(memory), in_flight=Allowance(1 << 20), exclude=frozenset(), writer="w", host="h")
 
     async def copy_both() -> None:
-        copied = await copy_record(copier, records, "tr_a", kinds={"tokens"})
+        copied = await copy_record(copier, records, "tr_a", kinds={"tokens"}, receipts=NobodyElses())
         write_second(records)
         receipts = Noticed(records, replace(copied.receipt, writer="other"))
         await copy_record(copier, records, "tr_a", kinds={"tokens"}, receipts=receipts)

@@ -33,7 +33,7 @@ from mirror.testing.faults import requests_to
 from mirror.testing.stores import FaultyStore, MemoryStore, Raise, Stall, StoreFault
 from tests.mirror.fake_clock import settled
 from tests.mirror.local_records import replace_file, state_of, write_files
-from tests.mirror.mirrors_in_memory import AtOnce
+from tests.mirror.mirrors_in_memory import AtOnce, NobodyElses
 
 DOWN = TryAgainError("put", "k", "connection refused")
 REFUSED = FileRefusedError("put", "k", "EntityTooLarge")
@@ -69,7 +69,7 @@ class Bench:
             host="10.0.0.5",
             clock=lambda: self.now,
         )
-        return await copy_record(copier, records, record_id, kinds=kinds, previous=previous)
+        return await copy_record(copier, records, record_id, kinds=kinds, receipts=NobodyElses(previous))
 
     def copied(self, records: Path, record_id: str = "tr_a", *, previous: Receipt | None = None) -> Copied:
         return asyncio.run(self.copy(records, record_id, previous=previous))
