@@ -35,6 +35,7 @@ from mirror.receipts.segments import SegmentReader, SegmentWriter, write_probe
 from mirror.record import read_state
 from mirror.record_directory import RecordDirectory, RecordReceipts, refuse_the_mirror
 from mirror.reliable import ReliableStore
+from mirror.sharing import Shared
 from mirror.stores.threads import DaemonThreads
 
 logger = logging.getLogger(__name__)
@@ -316,11 +317,11 @@ class Engine:
         if self._kinds.is_due(job.directory):
             kinds = await self._threads.run(self._kinds.look, job.directory)
         if not job.own:
-            await directory.read_others(self._threads)
+            await directory.read_others()
             if directory.holds(job.record_id, kinds, self._copier.exclude):
                 self.totals.unchanged += 1
                 return Outcome.ELSEWHERE
-        receipts = RecordReceipts(directory, job.record_id, self._threads)
+        receipts = RecordReceipts(directory.ledger, directory.others, job.record_id)
         copied = await copy_record(self._copier, job.directory, job.record_id, kinds=kinds, receipts=receipts)
         self.totals.sent_files += copied.sent_files
         self.totals.sent_bytes += copied.sent_bytes
@@ -344,7 +345,8 @@ class Engine:
 
     async def _open(self, path: Path) -> RecordDirectory:
         ledger = self._open_ledger(path)
-        directory = RecordDirectory(path, ledger, asyncio.get_running_loop().create_future())
+        others = Shared(lambda: self._threads.run(ledger.refresh))
+        directory = RecordDirectory(path, ledger, others, asyncio.get_running_loop().create_future())
         self._directories[path] = directory
         try:
             await self._threads.run(refuse_the_mirror, path, self._mirror_directory)

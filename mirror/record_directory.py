@@ -15,7 +15,7 @@ from mirror.receipts.ledger import Ledger
 from mirror.receipts.receipt import Receipt, following
 from mirror.receipts.segments import SegmentReader
 from mirror.record import read_record
-from mirror.stores.threads import DaemonThreads
+from mirror.sharing import Shared
 
 FRESH_S = 0.05  # for so long the receipts of others count as just read
 PAUSE = 2  # times as long as reading them took
@@ -28,12 +28,12 @@ class RecordDirectory:
 
     path: Path
     ledger: Ledger
+    others: Shared  # reads what other mirrors have added to the ledger
     ready: asyncio.Future[None]  # done when the receipts were read for the first time
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     wanted: Callable[[str], bool] = every_id  # the ids that looks are for
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _read_at: float = float("-inf")  # monotonic; not read again before
-    _readings: int = 0  # that have begun
 
     def holds(self, record_id: str, kinds: Collection[str], exclude: Collection[str]) -> bool:
         """Whether the mirror has a record as it is on disk now, with all its sidecars of these kinds but ``exclude``.
@@ -72,45 +72,34 @@ class RecordDirectory:
         else:
             self.ready.cancel()
 
-    async def read_others(self, threads: DaemonThreads) -> None:
+    async def read_others(self) -> None:
         """Learn what other mirrors have copied, unless that was asked just now."""
         async with self._reading:
             began = time.monotonic()
             if began >= self._read_at:
-                await self._read_now(threads)
+                await self.others.anew()
                 ended = time.monotonic()
                 self._read_at = ended + max(FRESH_S, PAUSE * (ended - began))
-
-    async def read_others_anew(self, threads: DaemonThreads) -> None:
-        """Learn what other mirrors have copied up to the moment of this call; who wait at the same time share it."""
-        next_one = self._readings + 1
-        async with self._reading:
-            if self._readings < next_one:
-                await self._read_now(threads)
-
-    async def _read_now(self, threads: DaemonThreads) -> None:
-        self._readings += 1
-        await threads.run(self.ledger.refresh)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordReceipts:
     """The receipts of one record, to which other mirrors on its directory may add at any time."""
 
-    directory: RecordDirectory
+    ledger: Ledger
+    others: Shared  # reads what other mirrors have added to it
     record_id: str
-    threads: DaemonThreads
 
     async def latest(self) -> Receipt | None:
         """Return the newest line of any mirror when this is called."""
-        if not self.directory.ledger.is_alone():
-            await self.directory.read_others_anew(self.threads)
-        return self.directory.ledger.last(self.record_id)
+        if not self.ledger.is_alone():
+            await self.others.anew()
+        return self.ledger.last(self.record_id)
 
     def withdraw(self, line: Receipt) -> Receipt:
         """Let no receipt that is known speak for the record any more, in this process and after a restart."""
-        withdrawal = following(self.directory.ledger.last(self.record_id), line)
-        self.directory.ledger.append(withdrawal)
+        withdrawal = following(self.ledger.last(self.record_id), line)
+        self.ledger.append(withdrawal)
         return withdrawal
 
 

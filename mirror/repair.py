@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import xxhash
 
@@ -35,8 +36,9 @@ from mirror.receipts.manifest import Manifest
 from mirror.receipts.receipt import FileReceipt, Receipt, encode_line, following
 from mirror.receipts.segments import SegmentReader, SegmentWriter, make_writer_id
 from mirror.record import find_kinds, read_state
-from mirror.record_directory import RecordDirectory, RecordReceipts
+from mirror.record_directory import RecordReceipts
 from mirror.reliable import ReliableStore
+from mirror.sharing import Shared
 from mirror.store import read_whole
 from mirror.stores.threads import DaemonThreads
 from mirror.verify import GRACE_S, Progress, Verification, Verifier, VerifyLevel
@@ -204,12 +206,12 @@ class _Mender:
         )
         self._segments = SegmentWriter(store, self._copier.writer)
         self._threads = DaemonThreads(1, "record-mirror-repair")
-        self._directories: dict[Path, RecordDirectory] = {}
+        self._directories: dict[Path, _Directory] = {}
         self._kinds: dict[Path, set[str]] = {}
         self._findings = {finding.name: finding for finding in result.plan.verification.findings}
         self._news = Manifest()  # the mirror's receipts as they are by now
-        self._reader = SegmentReader(store)
-        self._reading = asyncio.Lock()
+        reader = SegmentReader(store)
+        self._reading = Shared(lambda: self._news.read(reader.read()))
 
     async def apply(self, steps: Iterable[RepairStep]) -> None:
         """Take every step; a record that cannot be mended is noted, and the next one goes on."""
@@ -241,14 +243,13 @@ class _Mender:
     async def _from_disk(self, step: RepairStep, directory: Path) -> None:
         if directory not in self._directories:
             ledger = Ledger(directory, self._place, self._copier.writer, url=self._url)
-            ready = asyncio.get_running_loop().create_future()
-            self._directories[directory] = RecordDirectory(directory, ledger, ready)
+            self._directories[directory] = _Directory(ledger, Shared(lambda: self._threads.run(ledger.refresh)))
             self._kinds[directory] = find_kinds(directory)
         known = self._manifest.get(step.record_id)
         damaged = {parsed.kind for name in step.names if (parsed := parse_name(name))}
         left_out = set(known.excluded if known else ()) - damaged  # by whoever copied it: a repair adds nothing
         copier = dataclasses.replace(self._copier, exclude=self._copier.exclude | left_out)
-        receipts = RecordReceipts(self._directories[directory], step.record_id, self._threads)
+        receipts = RecordReceipts(*self._directories[directory], step.record_id)
         doubtful = _Doubtful(receipts, self._copier.writer, known, frozenset(step.names))
         copied = await copy_record(copier, directory, step.record_id, kinds=self._kinds[directory], receipts=doubtful)
         receipt = following(doubtful.agreed, doubtful.without_doubt(copied.receipt))
@@ -288,8 +289,7 @@ class _Mender:
             RecordChangedError: somebody has copied the record since the plan was made.
             StoreError: the mirror could not be asked.
         """
-        async with self._reading:
-            await self._news.read(self._reader.read())
+        await self._reading.anew()
         is_same = self._news.get(record_id) == known
         expected = self._manifest.file(name)
         if is_same and expected is not None:
@@ -304,6 +304,13 @@ class _Mender:
             raise RecordChangedError(
                 f"{name} was changed in the mirror meanwhile, and is left alone: repair again if it is still damaged"
             )
+
+
+class _Directory(NamedTuple):
+    """A record directory's receipts, and what reads those that other mirrors have added."""
+
+    ledger: Ledger
+    others: Shared
 
 
 class _Doubtful:
