@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from mirror.judging import Finding, FindingKind
     from mirror.pruning.judging import Keep, PruneRules, PruneStep
     from mirror.pruning.prune import PruneResult, prune
-    from mirror.repair import RepairPlan, RepairResult, repair
+    from mirror.repairing.plan import RepairPlan, RepairResult
+    from mirror.repairing.repair import repair
     from mirror.settings import ServerSettings
     from mirror.verify import Verification, VerifyLevel, verify
 
@@ -26,7 +27,8 @@ export_on_first_use(
         "mirror.judging": ["Finding", "FindingKind"],
         "mirror.pruning.judging": ["Keep", "PruneRules", "PruneStep"],
         "mirror.pruning.prune": ["PruneResult", "prune"],
-        "mirror.repair": ["RepairPlan", "RepairResult", "repair"],
+        "mirror.repairing.plan": ["RepairPlan", "RepairResult"],
+        "mirror.repairing.repair": ["repair"],
         "mirror.settings": ["ServerSettings"],
         "mirror.verify": ["Verification", "VerifyLevel", "verify"],
     },

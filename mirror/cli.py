@@ -22,7 +22,7 @@ from mirror.terminal.output import Output, plural, told_at_the_end
 if TYPE_CHECKING:
     from mirror.location import Location
     from mirror.pruning.prune import PruneResult
-    from mirror.repair import RepairPlan
+    from mirror.repairing.plan import RepairPlan
     from mirror.terminal.progress import Tally
     from mirror.verify import Verification, VerifyLevel
 
@@ -249,7 +249,7 @@ def repair(
     """
     from mirror.location import parse_location
     from mirror.redact import redact_url
-    from mirror.repair import repair as run_repair
+    from mirror.repairing.repair import repair as run_repair
     from mirror.sync import check_directories
     from mirror.terminal.progress import make_progress
     from mirror.terminal.reports import report_repair, report_repair_plan

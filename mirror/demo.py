@@ -9,7 +9,7 @@ from mirror.background import RecordMirror
 from mirror.errors import ConfigError, MirrorError
 from mirror.judging import FindingKind
 from mirror.names import document_name
-from mirror.repair import repair
+from mirror.repairing.repair import repair
 from mirror.samples import write_corpus
 from mirror.terminal.output import format_bytes
 from mirror.verify import Verification, VerifyLevel, verify

@@ -14,7 +14,7 @@ from mirror.judging import Finding, FindingKind
 from mirror.planning import PlannedRecord, Planner
 from mirror.pruning.judging import Keep, PruneStep
 from mirror.pruning.prune import PruneResult
-from mirror.repair import RepairPlan, RepairResult
+from mirror.repairing.plan import RepairPlan, RepairResult
 from mirror.stats import MirrorStats
 from mirror.status import DirectoryStatus, MirrorStatus
 from mirror.sync import Ended, SyncSummary

@@ -42,7 +42,7 @@ def test_making_a_mirror_loads_no_client_library(url: str) -> None:
 def test_a_function_keeps_its_name_beside_a_module_of_that_name() -> None:
     """``mirror.verify`` is the function, whether or not the module ``mirror.verify`` was imported before."""
     code = (
-        "import json, mirror.repair, mirror.verify; from mirror import repair, verify; "
+        "import json, mirror.repairing.repair, mirror.verify; from mirror import repair, verify; "
         "print(json.dumps([callable(repair), callable(verify), callable(mirror.verify)]))"
     )
     assert in_a_fresh_interpreter(code) == [True, True, True]

@@ -13,7 +13,7 @@ from mirror import ConfigError, FindingKind, RecordMirror, RepairPlan, Verificat
 from mirror.config import MirrorConfig
 from mirror.judging import Finding
 from mirror.pruning.judging import PruneRules
-from mirror.repair import plan_repair
+from mirror.repairing.plan import plan_repair
 from mirror.samples import write_corpus, write_record
 from tests.mirror.local_records import write_files
 

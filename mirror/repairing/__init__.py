@@ -1,0 +1,1 @@
+"""Put back what a verification found to be damaged: plan, then apply."""

@@ -1,0 +1,92 @@
+"""Mend what a verification found: only damage is sent, from the records on disk or a second mirror.
+
+What could not be checked is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+from mirror.config import MirrorConfig
+from mirror.connecting import connect
+from mirror.errors import ConfigError
+from mirror.location import parse_location
+from mirror.loop import run_in_loop
+from mirror.names import parse_name
+from mirror.place import place_id
+from mirror.receipts.manifest import Manifest
+from mirror.receipts.segments import SegmentReader
+from mirror.record import read_state
+from mirror.repairing.mending import Mender
+from mirror.repairing.plan import RepairPlan, RepairResult, plan_repair
+from mirror.verify import GRACE_S, Progress, Verifier, VerifyLevel
+
+
+def repair(
+    url: str | os.PathLike[str],
+    record_dirs: Iterable[str | os.PathLike[str]] = (),
+    *,
+    source_url: str | os.PathLike[str] | None = None,
+    config: MirrorConfig | None = None,
+    level: VerifyLevel | None = None,
+    confirm: Callable[[RepairPlan], bool] = lambda _plan: True,
+    progress: Progress | None = None,
+    grace_s: float = GRACE_S,
+) -> RepairResult:
+    """Verify a mirror, then put back what is damaged.
+
+    Args:
+        url: the mirror to mend.
+        record_dirs: directories that hold its records.
+        source_url: a second mirror of them, opened with the same settings.
+        config: settings.
+        level: how closely to look for damage.
+        confirm: shown the plan; False leaves everything as it is.
+        progress: called now and then while looking.
+        grace_s: as for ``verify``.
+
+    Raises:
+        StoreError: the mirror could not be verified.
+        ConfigError: a setting is wrong, or no source is given.
+    """
+    settings = config or MirrorConfig()
+    directories = [Path(directory).absolute() for directory in record_dirs]
+    if not directories and source_url is None:
+        raise ConfigError("a repair needs a source: give the record directories, or a second mirror")
+
+    async def work() -> RepairResult:
+        location = parse_location(url)
+        store = connect(location, settings)
+        source = connect(parse_location(source_url), settings) if source_url is not None else None
+        manifest, elsewhere = Manifest(), Manifest() if source else None
+        try:
+            verifier = Verifier(store, manifest, level or VerifyLevel(), settings, progress)
+            verification = await verifier.run(directories, grace_s=grace_s)
+            if source is not None and elsewhere is not None:
+                await elsewhere.read(SegmentReader(source).read())
+            excluded = frozenset(settings.exclude)
+            plan = plan_repair(
+                verification, directories, lambda place, name: _has_file(place, name, excluded), elsewhere
+            )
+            result = RepairResult(plan=plan)
+            if plan.steps and confirm(plan):
+                place = place_id(location, settings.storage_options)
+                mender = Mender(store, source, manifest, elsewhere, place, location.shown, settings, result)
+                await mender.apply(plan.steps)
+            return result
+        finally:
+            for manifest_or_none in (manifest, elsewhere):
+                if manifest_or_none is not None:
+                    manifest_or_none.close()
+            for store_or_none in (store, source):
+                if store_or_none is not None:
+                    await store_or_none.aclose()
+
+    return run_in_loop(work())
+
+
+def _has_file(directory: Path, name: str, excluded: Collection[str]) -> bool:
+    parsed = parse_name(name)
+    return parsed is not None and parsed.kind not in excluded and read_state(directory, name) is not None
