@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
-from mirror.importing import importing
-from mirror.store import ObjectInfo, Parts, Store, Stored
+from mirror.store import ObjectInfo, Store, Stored
 from mirror.stores.azure_settings import AzureSettings
 from mirror.stores.byte_order import by_bytes
 from mirror.stores.obstore_answers import UnnamedError, answers
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from obstore.store import AzureStore as Client
 
 
-class ObstoreAzureStore:
+class ObstoreAzureStore(ObstoreBucket["Client"]):
     """A container and a prefix."""
 
     lists_by_range = False  # obstore asks to begin behind a key in a way that not every account heeds: all is listed
@@ -39,60 +38,28 @@ class ObstoreAzureStore:
             redact: takes secrets out of a text.
             slow: the adlfs driver for the same place.
         """
+        super().__init__(
+            settings.place.prefix, redact=redact, slow=slow, threads=DaemonThreads(1, "record-mirror-azure")
+        )
         self._clients = AzureClientMaker(settings)
-        self._redact = redact
-        self._slow = slow
-        self._threads = DaemonThreads(1, "record-mirror-azure")
-        self._objects = ObstoreBucket(settings.place.prefix, self._connect, redact=redact)
 
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - Azure knows no such checksum
         """Write an object with one request."""
-        with importing:
-            from obstore import put_async  # noqa: PLC0415 - only where obstore is used
-
         with answers("put", key, self._redact):
-            answer = await put_async(
-                await self._objects.open(),  # in no variable: obstore keeps those of a cancelled call
-                self._objects.path(key),
-                data,
-                use_multipart=False,
-            )
+            answer = await self._put_whole(key, data)
         return Stored(etag=unquoted(answer["e_tag"]), version_id=answer["version"])
-
-    async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
-        """Write a large object block by block."""
-        return await self._slow.put_parts(key, parts, size_bytes)
-
-    def read(self, key: str) -> AsyncIterator[bytes]:
-        """Yield the object's bytes."""
-        return self._objects.read(key)
-
-    async def stat(self, key: str) -> ObjectInfo | None:
-        """Describe one object."""
-        return await self._slow.stat(key)
 
     async def list_pages(self, prefix: str = "", *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """Yield pages of a thousand objects, from the container's first in the folder of the prefix on."""
         last = after
         try:
-            async for page in by_bytes(self._objects.pages(prefix)):
+            async for page in by_bytes(self._pages(prefix)):
                 behind = [info for info in page if info.key > after] if after else page
                 yield beginning_with(prefix, behind)
                 last = max(last, page[-1].key)
         except UnnamedError:  # another client's key, which obstore cannot name
             async for slow_page in self._slow.list_pages(prefix, after=last):
                 yield slow_page
-
-    async def refresh(self) -> None:
-        """Let the next call make a new client, which reads the credentials again."""
-        self._objects.forget()
-        await self._slow.refresh()
-
-    async def aclose(self) -> None:
-        """Let the connections go."""
-        self._objects.forget()
-        self._threads.close()
-        await self._slow.aclose()
 
     async def _connect(self) -> Client:
         await self._threads.run(self._clients.look_up)

@@ -1,20 +1,25 @@
-"""What obstore does alike for every kind of store: one client for all calls, reads and listings."""
+"""What obstore does alike for every kind of store: one client for all calls, writes, reads and listings.
+
+A file too large for one request, and the description of one object, go through fsspec's driver behind the same seam.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mirror.errors import TryAgainError
 from mirror.importing import importing
-from mirror.store import ObjectInfo
+from mirror.store import ObjectInfo, Parts, Store, Stored
 from mirror.stores.driver import note_obstore_runs
 from mirror.stores.obstore_answers import answers
 from mirror.stores.s3_answers import unquoted
+from mirror.stores.threads import DaemonThreads
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import Attributes, ObjectMeta, PutResult
     from obstore.store import AzureStore, S3Store
 
 CHUNK_BYTES = 4 << 20
@@ -23,24 +28,49 @@ PAGE = 1_000
 Client = TypeVar("Client", "S3Store", "AzureStore")
 
 
-class ObstoreBucket(Generic[Client]):
-    """A bucket or container, and a prefix in it."""
+class ObstoreBucket(ABC, Generic[Client]):
+    """A bucket or container, and a prefix in it: a ``Store`` but for what is particular to its kind."""
 
-    def __init__(self, prefix: str, connect: Callable[[], Awaitable[Client]], *, redact: Callable[[str], str]) -> None:
+    def __init__(self, prefix: str, *, redact: Callable[[str], str], slow: Store, threads: DaemonThreads) -> None:
         """Prepare; nothing is opened before the first call.
 
         Args:
             prefix: what all keys lie below; empty, or with a slash at its end.
-            connect: makes a client.
             redact: takes secrets out of a text.
+            slow: fsspec's driver for the same place.
+            threads: for what takes long without asking the store; closed with this.
         """
         self._prefix = prefix
-        self._connect: Callable[[], Awaitable[Client]] = connect
         self._redact = redact
+        self._slow = slow
+        self._threads = threads
         self._client: Client | None = None
         self._opening = asyncio.Lock()
 
-    async def open(self) -> Client:
+    @abstractmethod
+    async def _connect(self) -> Client:
+        """Make a client."""
+
+    async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
+        """Write a large object in parts, each of which is checked."""
+        return await self._slow.put_parts(key, parts, size_bytes)
+
+    async def stat(self, key: str) -> ObjectInfo | None:
+        """Describe one object, as fsspec's driver does."""
+        return await self._slow.stat(key)
+
+    async def refresh(self) -> None:
+        """Let the next call make a new client, which reads the credentials again."""
+        self._client = None
+        await self._slow.refresh()
+
+    async def aclose(self) -> None:
+        """Let the connections go."""
+        self._client = None
+        self._threads.close()
+        await self._slow.aclose()
+
+    async def _open(self) -> Client:
         """Return the client, made at the first call."""
         if self._client is None:
             async with self._opening:
@@ -49,21 +79,33 @@ class ObstoreBucket(Generic[Client]):
                     note_obstore_runs()
         return self._client
 
-    def forget(self) -> None:
-        """Let the next call make a new client."""
-        self._client = None
-
-    def path(self, key: str) -> str:
+    def _path(self, key: str) -> str:
         """Return what an object is called in its bucket."""
         return self._prefix + key
 
+    async def _put_whole(
+        self, key: str, data: bytes, *, attributes: Attributes | None = None, tags: dict[str, str] | None = None
+    ) -> PutResult:
+        """Write an object with one request, and return what was answered."""
+        with importing:
+            from obstore import put_async  # noqa: PLC0415 - only where obstore is used
+
+        return await put_async(
+            await self._open(),  # in no variable: obstore keeps a cancelled call's traceback, and so its variables
+            self._path(key),
+            data,
+            attributes=attributes,
+            tags=tags,
+            use_multipart=False,
+        )
+
     async def read(self, key: str) -> AsyncIterator[bytes]:
-        """Yield an object's bytes, as ``Store.read``."""
+        """Yield the object's bytes."""
         with importing:
             from obstore import get_async  # noqa: PLC0415 - only where obstore is used
 
         with answers("get", key, self._redact):
-            answer = await get_async(await self.open(), self.path(key))
+            answer = await get_async(await self._open(), self._path(key))
             missing = answer.meta["size"]
             if missing <= CHUNK_BYTES:  # each turn of a stream costs as much as a small object
                 data = bytes(await answer.bytes_async())
@@ -76,7 +118,7 @@ class ObstoreBucket(Generic[Client]):
         if missing:
             raise TryAgainError("get", key, f"the answer ended {missing} bytes early")
 
-    async def pages(self, prefix: str, *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+    async def _pages(self, prefix: str, *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """Yield pages of what lies in the folder of ``prefix``, in the store's order: more than begins with it.
 
         Args:
@@ -90,11 +132,11 @@ class ObstoreBucket(Generic[Client]):
         with importing:
             from obstore import list as list_objects  # noqa: PLC0415 - only where obstore is used
 
-        folder = self.path(prefix.rpartition("/")[0])
+        folder = self._path(prefix.rpartition("/")[0])
         first = ""
         with answers("list", prefix, self._redact):
-            client = await self.open()
-            offset = self.path(after) if after else None
+            client = await self._open()
+            offset = self._path(after) if after else None
             async for page in list_objects(client, folder, offset=offset, chunk_size=PAGE):
                 infos = [self._info(item) for item in page]
                 others = infos if first else infos[1:]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mirror.errors import ThrottledError
 from mirror.importing import importing
 from mirror.location import Location
-from mirror.store import ObjectInfo, Parts, Store, Stored
+from mirror.store import ObjectInfo, Store, Stored
 from mirror.stores.obstore_answers import AnswerError, UnnamedError, answers, understand
 from mirror.stores.obstore_bucket import PAGE, ObstoreBucket, beginning_with
 from mirror.stores.obstore_client import ClientMaker
@@ -33,7 +33,7 @@ _PASSING, _THROTTLED = 500, 429  # statuses: from here on, and this one
 _REFUSES_WRONG = frozenset({"BadDigest", "XAmzContentChecksumMismatch"})
 
 
-class ObstoreS3Store:
+class ObstoreS3Store(ObstoreBucket["Client"]):
     """A bucket and a prefix.
 
     What proves an upload: a CRC64-NVME that AWS, and many another store, compares with what arrived. One that is not
@@ -59,15 +59,12 @@ class ObstoreS3Store:
             slow: the s3fs driver for the same place.
         """
         bucket, prefix = location.bucket_and_prefix()
+        super().__init__(prefix, redact=redact, slow=slow, threads=DaemonThreads(THREADS, "record-mirror-s3"))
         self.lists_by_range = lists_in_order(bucket)
         self._clients = ClientMaker(bucket, settings)
         self._attributes = dict(settings.attributes) or None
         self._tags = dict(settings.tags) or None
-        self._redact = redact
         self._asks_before = asks_before
-        self._slow = slow
-        self._threads = DaemonThreads(THREADS, "record-mirror-s3")
-        self._objects = ObstoreBucket(prefix, self._connect, redact=redact)
         # Whether the store compares checksums; None: not known yet.
         self._compares: bool | None = True if settings.endpoint is None else None
         self._etags = EtagCheck()
@@ -87,43 +84,21 @@ class ObstoreS3Store:
             raise
 
     async def _put(self, key: str, data: bytes) -> Stored:
-        with importing:
-            from obstore import put_async  # noqa: PLC0415 - only where S3 is used
-
         with answers("put", key, self._redact):
-            await self._objects.open()
+            await self._open()
             if self._compares is None and key.startswith(self._asks_before):
                 self._compares = await self._ask(key, data)
             md5 = None if self._compares else await self._md5(data)
-            answer = await put_async(
-                await self._objects.open(),  # in no variable: obstore keeps those of a cancelled call
-                self._objects.path(key),
-                data,
-                attributes=self._attributes,
-                tags=self._tags,
-                use_multipart=False,
-            )
+            answer = await self._put_whole(key, data, attributes=self._attributes, tags=self._tags)
         stored = Stored(etag=unquoted(answer["e_tag"]), version_id=real_version(answer["version"]), md5=md5)
         self._etags.check(key, stored, encrypted=self._encrypts)
         return stored
-
-    async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:
-        """Write a large object as a multipart upload, which is aborted if anything fails."""
-        return await self._slow.put_parts(key, parts, size_bytes)
-
-    def read(self, key: str) -> AsyncIterator[bytes]:
-        """Yield the object's bytes."""
-        return self._objects.read(key)
-
-    async def stat(self, key: str) -> ObjectInfo | None:
-        """Describe one object; on AWS with the hash that was given at the upload, if it was."""
-        return await self._slow.stat(key)
 
     async def list_pages(self, prefix: str = "", *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
         """Yield pages of a thousand objects."""
         last, count = after, 0
         try:
-            async for infos in self._objects.pages(prefix, after=after):
+            async for infos in self._pages(prefix, after=after):
                 count += len(infos)
                 last = infos[-1].key
                 yield beginning_with(prefix, infos)
@@ -133,17 +108,6 @@ class ObstoreS3Store:
         if not is_whole:
             async for slow_page in self._slow.list_pages(prefix, after=last):
                 yield slow_page
-
-    async def refresh(self) -> None:
-        """Let the next call make a new client, which reads the credentials again."""
-        self._objects.forget()
-        await self._slow.refresh()
-
-    async def aclose(self) -> None:
-        """Let the connections go."""
-        self._objects.forget()
-        self._threads.close()
-        await self._slow.aclose()
 
     async def _connect(self) -> Client:
         await self._clients.look_up(self._threads)
@@ -157,7 +121,7 @@ class ObstoreS3Store:
 
         try:
             answer = await put_async(
-                self._clients.make({}, _WRONG_CHECKSUM), self._objects.path(key), data, use_multipart=False
+                self._clients.make({}, _WRONG_CHECKSUM), self._path(key), data, use_multipart=False
             )
         except Exception as error:
             said = understand(error)
