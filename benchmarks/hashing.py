@@ -18,8 +18,9 @@ from pathlib import Path
 
 import xxhash
 
-from mirror.disk_check import CHUNK_BYTES, hash_file
+from mirror.disk_check import hash_file
 from mirror.measures import parse_bytes, show_bytes
+from mirror.store import CHUNK_BYTES
 
 ROUND_BYTES = 256 << 20  # hashed by each of them in one turn
 

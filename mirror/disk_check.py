@@ -14,9 +14,8 @@ from mirror.names import check_name, parse_name
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.receipt import Receipt
 from mirror.record import FileState, find_kinds, iter_entries, read_record
+from mirror.store import CHUNK_BYTES
 from mirror.stores.threads import DaemonThreads
-
-CHUNK_BYTES = 4 << 20
 
 
 async def check_directory(directory: Path, manifest: Manifest) -> AsyncIterator[Finding]:

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from mirror.store import ObjectInfo, Store
+from mirror.store import PAGE, ObjectInfo, Store
 
-PAGE = 1_000  # objects that a store lists in one answer
 MAX_RANGES = 16
 # Files in the first range: no whole page, so that round numbers of files do not end the last range where a page ends.
 # A driver that cannot tell there whether a listing is whole has to ask another.

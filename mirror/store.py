@@ -15,6 +15,10 @@ from mirror.errors import FileRefusedError
 
 PART_BYTES = 32 << 20  # a part of a large object; at most this much of it is held at once
 WHOLE_BYTES = 64 << 20  # up to here an object is one request
+CHUNK_BYTES = 4 << 20  # read at once
+PAGE = 1_000  # objects that a store lists in one answer
+CONNECT_TIMEOUT_S = 10  # to a store's endpoint
+USER_AGENT = "record-mirror"  # what a store's own logs call us
 
 Parts = Callable[[], AsyncIterator[bytes]]  # reads a large file from its start, PART_BYTES at a time
 

@@ -21,14 +21,14 @@ from mirror.connecting import connect
 from mirror.disk_check import check_directory
 from mirror.errors import BadNameError, EmptyMirrorError, StoreError
 from mirror.judging import Finding, FindingKind, Pair, Pairing, Standing, judge, unchecked
-from mirror.listing import FIRST_RANGE, PAGE, KeyRange, OutOfOrderError, files_in_a_range, list_ranges, ranges_between
+from mirror.listing import FIRST_RANGE, KeyRange, OutOfOrderError, files_in_a_range, list_ranges, ranges_between
 from mirror.location import parse_location
 from mirror.loop import run_in_loop
 from mirror.names import check_name, document_name, parse_name
 from mirror.receipts.manifest import ExpectedFile, Manifest
 from mirror.receipts.segments import SegmentReader
 from mirror.reliable import ReliableStore
-from mirror.store import ObjectInfo
+from mirror.store import PAGE, ObjectInfo
 
 GRACE_S = 4.0  # a record may be in the mirror this long before its receipt is
 _EXPLICABLE = {FindingKind.CHANGED, FindingKind.WRONG_SIZE}  # by such a receipt, where the record was written again

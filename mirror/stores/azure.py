@@ -13,14 +13,15 @@ import io
 import secrets
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirror.errors import NotFoundError, TryAgainError
 from mirror.importing import importing
 from mirror.location import Location
-from mirror.store import ObjectInfo, Parts, Stored
+from mirror.store import PAGE, ObjectInfo, Parts, Stored
 from mirror.stores.azure_place import place_of
 from mirror.stores.byte_order import by_bytes
+from mirror.stores.reopened import Reopened
 from mirror.stores.s3_answers import unquoted
 from mirror.stores.translate import opening, translating
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from azure.core.pipeline import PipelineRequest
     from azure.storage.blob import BlobProperties
     from azure.storage.blob.aio import BlobClient, ContainerClient
-
-PAGE = 1_000
 
 
 def _streamed(request: PipelineRequest[Any]) -> None:
@@ -41,6 +40,13 @@ def _streamed(request: PipelineRequest[Any]) -> None:
 
 ONCE: Mapping[str, Any] = {"retry_total": 0}  # of the SDK's own attempts after the first
 CHECKED: Mapping[str, Any] = {**ONCE, "validate_content": "md5", "raw_request_hook": _streamed}
+
+
+class _Session(NamedTuple):
+    """What adlfs opened."""
+
+    fs: AzureBlobFileSystem
+    container: ContainerClient
 
 
 class AzureStore:
@@ -55,10 +61,7 @@ class AzureStore:
         account = {"account_name": place.account} if place.account else {}
         self._options = {"skip_instance_cache": True, "use_listings_cache": False, **account, **options}
         self._redact = redact
-        self._client: ContainerClient | None = None
-        self._fs: AzureBlobFileSystem | None = None
-        self._retired: AzureBlobFileSystem | None = None  # from before the last refresh; calls may still be on it
-        self._opening = asyncio.Lock()
+        self._sessions = Reopened(self._connect, self._close)
 
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - Azure knows no such checksum
         """Write an object with one request that the store checks against its MD5."""
@@ -127,36 +130,36 @@ class AzureStore:
 
     async def refresh(self) -> None:
         """Let the next call make a new client, which reads the credentials again."""
-        self._client = None
+        self._sessions.refresh()
 
     async def aclose(self) -> None:
         """Close the connections."""
-        fs, retired = self._fs, self._retired
-        self._fs = self._retired = self._client = None
-        for outdated in (fs, retired):
-            await _close(outdated, self._options.get("credential"))
+        await self._sessions.aclose()
 
     async def _blob(self, key: str) -> BlobClient:
         return (await self._open()).get_blob_client(self._prefix + key)
 
     async def _open(self) -> ContainerClient:
-        if self._client is None:
-            async with self._opening:
-                if self._client is None:
-                    self._client = await self._connect()
-        return self._client
+        return (await self._sessions.get()).container
 
-    async def _connect(self) -> ContainerClient:
+    async def _connect(self) -> _Session:
         with importing:
             from adlfs import AzureBlobFileSystem  # noqa: PLC0415 - heavy, and only where Azure is used
 
         with opening(self._redact):
             fs = AzureBlobFileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
         _disown(fs)
-        outdated, self._retired, self._fs = self._retired, self._fs, fs
-        await _close(outdated, self._options.get("credential"))
-        client: ContainerClient = fs.service_client.get_container_client(self._container)
-        return client
+        return _Session(fs, fs.service_client.get_container_client(self._container))
+
+    async def _close(self, session: _Session) -> None:
+        """Close the connections; a credential that the user gave is theirs to close."""
+        fs = session.fs
+        for client in (fs.service_client, fs.credential, fs.sync_credential):
+            if client is not None and client is not self._options.get("credential"):
+                with contextlib.suppress(Exception):
+                    closing = client.close()
+                    if inspect.isawaitable(closing):
+                        await closing
 
     def _info(self, blob: BlobProperties) -> ObjectInfo:
         name: str | None = blob.name
@@ -198,15 +201,3 @@ def _disown(fs: AzureBlobFileSystem) -> None:
         alive = finalizer.peek()
         if alive is not None and alive[0] is fs:
             finalizer.detach()
-
-
-async def _close(fs: AzureBlobFileSystem | None, given: object) -> None:
-    """Close the connections; a credential that was ``given`` is its owner's to close."""
-    if fs is None:
-        return
-    for client in (fs.service_client, fs.credential, fs.sync_credential):
-        if client is not None and client is not given:
-            with contextlib.suppress(Exception):
-                closing = client.close()
-                if inspect.isawaitable(closing):
-                    await closing

@@ -22,14 +22,13 @@ import msgspec
 from mirror.errors import NotFoundError, StoreRefusedError, TryAgainError
 from mirror.importing import importing
 from mirror.location import Location
-from mirror.store import ObjectInfo, Parts, Stored
+from mirror.store import CHUNK_BYTES, ObjectInfo, Parts, Stored
 from mirror.stores.translate import opening, translating
 
 if TYPE_CHECKING:
     import aiohttp
     import gcsfs
 
-CHUNK_BYTES = 4 << 20
 MAX_ANSWER_BYTES = 32 << 20  # of JSON; a page of a thousand objects takes one or two
 MAX_ERROR_BYTES = 10_000
 LIST_FIELDS = "kind,nextPageToken,items(name,size,etag,generation)"

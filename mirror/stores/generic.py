@@ -13,11 +13,10 @@ import fsspec
 from mirror.errors import FileRefusedError, NotFoundError
 from mirror.importing import importing
 from mirror.location import Location
-from mirror.store import PART_BYTES, ObjectInfo, Parts, Stored
+from mirror.store import PAGE, PART_BYTES, ObjectInfo, Parts, Stored
 from mirror.stores.threads import DaemonThreads
 from mirror.stores.translate import opening, translating
 
-PAGE = 1_000
 # Stores on which a file grows under its name and a rename is one cheap step: written aside first.
 RENAMING = frozenset({"sftp", "ssh", "smb", "ftp", "hdfs", "arrow_hdfs", "webhdfs", "dbfs"})
 # fsspec has no common way to close an asynchronous filesystem: where those that there are keep what has to be closed.

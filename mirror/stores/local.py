@@ -12,14 +12,11 @@ from pathlib import Path
 
 from mirror.errors import FileRefusedError
 from mirror.location import Location
-from mirror.store import ObjectInfo, Parts, Stored
+from mirror.store import CHUNK_BYTES, PAGE, ObjectInfo, Parts, Stored
 from mirror.stores.leftovers import Leftovers
 from mirror.stores.new_file import NewFile
 from mirror.stores.threads import DaemonThreads
 from mirror.stores.translate import translating
-
-CHUNK_BYTES = 4 << 20
-PAGE = 1_000
 
 
 class LocalStore:

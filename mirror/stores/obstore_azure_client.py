@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.importing import importing
 from mirror.stores.azure_settings import AzureSettings
-from mirror.stores.obstore_client import CLIENT_OPTIONS
+from mirror.stores.obstore_bucket import CLIENT_OPTIONS
 
 if TYPE_CHECKING:
     from obstore.store import AzureCredential

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mirror.errors import TryAgainError
 from mirror.importing import importing
-from mirror.store import ObjectInfo, Parts, Store, Stored
+from mirror.store import CHUNK_BYTES, CONNECT_TIMEOUT_S, PAGE, USER_AGENT, ObjectInfo, Parts, Store, Stored
 from mirror.stores.driver import note_obstore_runs
 from mirror.stores.obstore_answers import answers
 from mirror.stores.s3_answers import unquoted
@@ -20,10 +21,14 @@ from mirror.stores.threads import DaemonThreads
 
 if TYPE_CHECKING:
     from obstore import Attributes, ObjectMeta, PutResult
-    from obstore.store import AzureStore, S3Store
+    from obstore.store import AzureStore, ClientConfig, S3Store
 
-CHUNK_BYTES = 4 << 20
-PAGE = 1_000
+CONNECT_TIMEOUT = timedelta(seconds=CONNECT_TIMEOUT_S)
+CLIENT_OPTIONS: ClientConfig = {
+    "timeout": timedelta(days=1),  # every call has a deadline of ours; obstore's own would cut short a slow upload
+    "connect_timeout": CONNECT_TIMEOUT,
+    "user_agent": USER_AGENT,
+}
 
 Client = TypeVar("Client", "S3Store", "AzureStore")
 

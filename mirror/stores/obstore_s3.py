@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from mirror.errors import ThrottledError
 from mirror.importing import importing
 from mirror.location import Location
-from mirror.store import ObjectInfo, Store, Stored
+from mirror.store import PAGE, ObjectInfo, Store, Stored
 from mirror.stores.obstore_answers import AnswerError, UnnamedError, answers, understand
-from mirror.stores.obstore_bucket import PAGE, ObstoreBucket, beginning_with
-from mirror.stores.obstore_client import ClientMaker
+from mirror.stores.obstore_bucket import ObstoreBucket, beginning_with
+from mirror.stores.obstore_s3_client import S3ClientMaker
 from mirror.stores.s3_answers import EtagCheck, lists_in_order, real_version, unquoted
 from mirror.stores.s3_settings import S3Settings
 from mirror.stores.threads import DaemonThreads
@@ -61,7 +61,7 @@ class ObstoreS3Store(ObstoreBucket["Client"]):
         bucket, prefix = location.bucket_and_prefix()
         super().__init__(prefix, redact=redact, slow=slow, threads=DaemonThreads(THREADS, "record-mirror-s3"))
         self.lists_by_range = lists_in_order(bucket)
-        self._clients = ClientMaker(bucket, settings)
+        self._clients = S3ClientMaker(bucket, settings)
         self._attributes = dict(settings.attributes) or None
         self._tags = dict(settings.tags) or None
         self._asks_before = asks_before

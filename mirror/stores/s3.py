@@ -12,25 +12,30 @@ import contextlib
 import hashlib
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from mirror.errors import NotFoundError, TryAgainError
 from mirror.importing import importing
 from mirror.location import Location
-from mirror.store import ObjectInfo, Parts, Stored
+from mirror.store import CHUNK_BYTES, CONNECT_TIMEOUT_S, USER_AGENT, ObjectInfo, Parts, Stored
+from mirror.stores.reopened import Reopened
 from mirror.stores.s3_answers import EtagCheck, lists_in_order, real_version, unquoted
 from mirror.stores.translate import opening, translating
 
 if TYPE_CHECKING:
     import s3fs
 
-CHUNK_BYTES = 4 << 20
-CONNECT_TIMEOUT_S = 10
 ABORT_TIMEOUT_S = 5  # to take back a large upload after its deadline; what is left is the bucket's lifecycle's to clear
-USER_AGENT = "record-mirror"
 _XXH3_128_BYTES = 16
 _AWS_HOST = re.compile(r"(?:^|\.)amazonaws\.com(?:\.cn)?$")
+
+
+class _Session(NamedTuple):
+    """What s3fs opened."""
+
+    fs: s3fs.S3FileSystem
+    client: Any  # aiobotocore's; its methods are made at run time
 
 
 class S3Store:
@@ -56,10 +61,8 @@ class S3Store:
         self._options = session_options(options, connections)
         self._upload_checksum = upload_checksum
         self._etags = EtagCheck()
-        self._fs: s3fs.S3FileSystem | None = None
-        self._retired: s3fs.S3FileSystem | None = None  # from before the last refresh; calls may still be on it
-        self._client: Any = None  # aiobotocore's; its methods are made at run time
-        self._opening = asyncio.Lock()
+        self._sessions = Reopened(self._connect, _close)
+        self._fs: s3fs.S3FileSystem | None = None  # that was opened last
         self._extras: dict[str, dict[str, Any]] = {}  # what the user's options add to each operation
 
     async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
@@ -180,23 +183,16 @@ class S3Store:
 
     async def refresh(self) -> None:
         """Let the next call make a new session, which reads the credentials again."""
-        self._client = None
+        self._sessions.refresh()
 
     async def aclose(self) -> None:
         """Close the connections."""
-        fs, retired = self._fs, self._retired
-        self._fs = self._retired = self._client = None
-        await _close(fs)
-        await _close(retired)
+        await self._sessions.aclose()
 
-    async def _open(self) -> Any:  # noqa: ANN401 - see _client
-        if self._client is None:
-            async with self._opening:
-                if self._client is None:
-                    self._client = await self._connect()
-        return self._client
+    async def _open(self) -> Any:  # noqa: ANN401 - see _Session
+        return (await self._sessions.get()).client
 
-    async def _connect(self) -> Any:  # noqa: ANN401 - see _client
+    async def _connect(self) -> _Session:
         with importing:
             from botocore.handlers import add_expect_header  # noqa: PLC0415 - heavy, and only where S3 is used
             from s3fs import S3FileSystem  # noqa: PLC0415 - likewise
@@ -205,18 +201,18 @@ class S3Store:
             fs = S3FileSystem(asynchronous=True, loop=asyncio.get_running_loop(), **self._options)
             try:
                 await fs.set_session()
-                client = await fs.get_s3(self._bucket)
+                session = _Session(fs, await fs.get_s3(self._bucket))
             except BaseException:
-                await _close(fs)
+                await _close(_Session(fs, None))
                 raise
+        client = session.client
         # "Expect: 100-continue" costs a second round trip and disables the read timeout while it waits.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         if self._upload_checksum == "auto":
             host = urlsplit(client.meta.endpoint_url).hostname or ""
             self._upload_checksum = "xxh3_128" if _AWS_HOST.search(host) else "md5"
-        outdated, self._retired, self._fs = self._retired, self._fs, fs
-        await _close(outdated)
-        return client
+        self._fs = fs
+        return session
 
     def _proof(self, data: bytes, xxh3_128: str) -> tuple[dict[str, str], str | None]:
         if self._upload_checksum == "xxh3_128":
@@ -229,7 +225,7 @@ class S3Store:
         encrypted = bool(answer.get("SSECustomerAlgorithm")) or encryption not in {None, "AES256"}
         self._etags.check(key, stored, encrypted=encrypted)
 
-    def _arguments(self, client: Any, operation: str, **arguments: object) -> dict[str, Any]:  # noqa: ANN401 - see _client
+    def _arguments(self, client: Any, operation: str, **arguments: object) -> dict[str, Any]:  # noqa: ANN401 - see _Session
         """Add what the user's options say for every request: encryption, storage class, ACL, requester pays."""
         if operation not in self._extras:  # they never change, and s3fs's filter costs as much as a hash
             assert self._fs is not None  # noqa: S101 - _open() came first
@@ -256,8 +252,8 @@ def session_options(options: Mapping[str, object], connections: int) -> dict[str
     return {"skip_instance_cache": True, "use_listings_cache": False, **merged, "config_kwargs": config}
 
 
-async def _close(fs: s3fs.S3FileSystem | None) -> None:
-    creator = getattr(fs, "_s3creator", None)  # s3fs itself closes only from another thread
+async def _close(session: _Session) -> None:
+    creator = getattr(session.fs, "_s3creator", None)  # s3fs itself closes only from another thread
     if creator is not None:
         with contextlib.suppress(Exception):
             await creator.__aexit__(None, None, None)

@@ -14,10 +14,9 @@ import xxhash
 from mirror.config import MirrorConfig
 from mirror.errors import NotFoundError, StoreError, TryAgainError
 from mirror.location import Location
-from mirror.store import ObjectInfo, Parts, Store, Stored
+from mirror.store import CHUNK_BYTES, ObjectInfo, Parts, Store, Stored
 from mirror.testing.faults import Match, every_request
 
-CHUNK_BYTES = 4 << 20
 WAIT_S = 30.0  # for a moment that a test waits for; only a failing test gets there
 
 

@@ -19,7 +19,7 @@ from mirror.location import parse_location
 from mirror.samples import write_corpus
 from mirror.store import Store
 from mirror.stores.driver import choose_driver
-from mirror.stores.obstore_client import region_of
+from mirror.stores.obstore_s3_client import region_of
 from mirror.testing import Answer, Fault, FaultProxy, Reply
 from mirror.testing.servers import azure_connection_string
 from tests.mirror.places import AzurePlace, Place, S3Place, mirrored_files, record_files

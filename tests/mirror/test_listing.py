@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from mirror.errors import StoreError, TryAgainError
 from mirror.listing import (
     MAX_RANGES,
-    PAGE,
     KeyRange,
     OutOfOrderError,
     files_in_a_range,
     list_ranges,
     ranges_between,
 )
-from mirror.store import ObjectInfo, Store
+from mirror.store import PAGE, ObjectInfo, Store
 from mirror.testing.stores import MemoryStore
 from tests.mirror.store_kinds import put
 

@@ -1,4 +1,4 @@
-"""Clients of obstore for one bucket: with the user's settings, credentials that last, and the bucket's own region."""
+"""Clients of obstore for an S3 bucket: with the user's settings, credentials that last, and the bucket's own region."""
 
 from __future__ import annotations
 
@@ -11,28 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from mirror.errors import CredentialsAbsentError
 from mirror.importing import importing
+from mirror.stores.obstore_bucket import CLIENT_OPTIONS, CONNECT_TIMEOUT
 from mirror.stores.s3_settings import S3Settings
 from mirror.stores.threads import DaemonThreads
 from mirror.stores.words import in_words
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, S3Credential
+    from obstore.store import S3Credential
     from obstore.store import S3Store as Client
 
-CONNECT_TIMEOUT = timedelta(seconds=10)
-NO_TIMEOUT = timedelta(days=1)  # every call has a deadline of ours; obstore's own would cut short a slow upload
 CREDENTIALS_FOR = timedelta(minutes=6)  # obstore asks again 5 minutes before; botocore fetches new ones when it must
-USER_AGENT = "record-mirror"
-CLIENT_OPTIONS: ClientConfig = {
-    "timeout": NO_TIMEOUT,
-    "connect_timeout": CONNECT_TIMEOUT,
-    "user_agent": USER_AGENT,
-}
 AWS = "https://s3.amazonaws.com/{}"
 _REGION_HEADER = "x-amz-bucket-region"
 
 
-class ClientMaker:
+class S3ClientMaker:
     """Makes clients that differ in how they upload."""
 
     def __init__(self, bucket: str, settings: S3Settings) -> None:
