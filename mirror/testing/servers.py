@@ -292,8 +292,8 @@ class Azurite(Server):
 
         return BlobServiceClient.from_connection_string(azure_connection_string(self.url))
 
-    def make_container(self, name: str) -> str:
-        """Make a container and return its name.
+    def make_bucket(self, name: str) -> str:
+        """Make a container, which is Azure's word for a bucket, and return its name.
 
         Raises:
             azure.core.exceptions.AzureError: the server refused.

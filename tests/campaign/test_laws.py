@@ -12,7 +12,7 @@ from mirror.samples import write_corpus, write_litter
 from tests.campaign import laws
 from tests.campaign.poller import Poller
 from tests.campaign.scenario import GUSTS, Ending, draw
-from tests.mirror.local_records import replace_file
+from tests.mirror.local_records import flip_byte, replace_file
 from tests.mirror.mirrors_in_memory import eventually
 from tests.mirror.places import DirectoryPlace
 
@@ -50,12 +50,6 @@ def first(directory: Path, pattern: str) -> Path:
     return min(directory.glob(pattern))
 
 
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 def cut_a_receipt(directory: Path) -> None:
     """Take the first line out of the segment that has any."""
     segment = next(path for path in sorted(directory.rglob("_receipts/*/*.jsonl")) if path.stat().st_size)
@@ -65,7 +59,7 @@ def cut_a_receipt(directory: Path) -> None:
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "a file is gone": lambda mirror: first(mirror, "*.tokens.zst").unlink(),
     "a document is gone": lambda mirror: first(mirror, "*.json.zst").unlink(),
-    "other bytes": lambda mirror: flip(first(mirror, "*.json.zst")),
+    "other bytes": lambda mirror: flip_byte(first(mirror, "*.json.zst")),
     "a stray": lambda mirror: (mirror / "tr_stray.json.zst").write_bytes(b"x"),
     "a receipt is gone": cut_a_receipt,
     "a temporary file": lambda mirror: (mirror / ".aa.tmp").write_bytes(b"x"),

@@ -16,8 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from mirror import EmptyMirrorError, FindingKind, RecordMirror, Verification, VerifyLevel, repair, verify
 from mirror.names import document_name, parse_name, sidecar_name
-from tests.mirror.local_records import write_files
-from tests.references.whole_runs import tree
+from tests.mirror.local_records import tree, write_files
 
 IDS = st.sampled_from(["tr_a", "tr_b", "tr_c"])
 KINDS = st.sets(st.sampled_from(["tokens", "experts"]), max_size=2)

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import click
 import pytest
 
 import mirror
@@ -151,16 +152,21 @@ class Running:
 
 
 class Line:
-    """Runs the mirror's commands in this process."""
+    """Runs commands in this process."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """Take what they say from here."""
+    def __init__(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, group: click.Group = commands
+    ) -> None:
+        """Take what they say from ``capsys``; nothing in the environment sets anything."""
         self._capsys = capsys
+        self._group = group
+        for name in [name for name in os.environ if name.startswith("RECORD_MIRROR_")]:
+            monkeypatch.delenv(name)
 
     def __call__(self, *args: str | Path) -> Ran:
         """Run one to its end; it may be refused, but has no traceback."""
         self._capsys.readouterr()
-        code = run(commands, [str(arg) for arg in args])
+        code = run(self._group, [str(arg) for arg in args])
         said = self._capsys.readouterr()
         assert "Traceback" not in said.err
         return Ran(code, said.out, said.err)

@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from mirror.samples import write_corpus, write_litter
 from mirror.testing import Azurite, FakeGcs, SeaweedS3
+from tests.mirror.command_line import Line
 from tests.mirror.moments import MOMENTS, Moments
 from tests.mirror.places import AzurePlace, DirectoryPlace, GcsPlace, Place, S3Place
 from tests.mirror.store_kinds import shared_bucket
@@ -53,6 +54,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return replace(azure_place, driver="fsspec")
     found: Place = request.getfixturevalue(f"{request.param}_place")
     return found
+
+
+@pytest.fixture
+def line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
+    """The mirror's commands, in this process."""
+    return Line(capsys, monkeypatch)
 
 
 @pytest.fixture

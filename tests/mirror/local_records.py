@@ -101,3 +101,15 @@ def receipts(draw: st.DrawFn) -> Receipt:
         files=files,
         excluded=tuple(draw(st.lists(KINDS, max_size=3, unique=True))),
     )
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """Return every file below a directory, hidden ones included, by path."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def flip_byte(path: Path) -> None:
+    """Have another byte in the middle of a file, which stays as long as it was."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)

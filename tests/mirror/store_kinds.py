@@ -86,11 +86,9 @@ def kind_of(
 def shared_bucket(server: SeaweedS3 | FakeGcs | Azurite, *, versioned: bool) -> str:
     """Return a bucket that tests share, each below a prefix of its own: making one takes a while."""
     name = "shared-versioned" if versioned else "shared"
-    if isinstance(server, FakeGcs):
-        return server.make_bucket(name)
-    if isinstance(server, Azurite):
-        return server.make_container(name)
-    return server.make_bucket(name, versioned=versioned)
+    if isinstance(server, SeaweedS3):
+        return server.make_bucket(name, versioned=versioned)
+    return server.make_bucket(name)
 
 
 def fresh_kind(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Kind:

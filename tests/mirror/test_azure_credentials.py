@@ -80,7 +80,7 @@ def test_a_shared_access_signature_gives_the_rights_that_it_names(
 
 def test_a_public_container_is_read_without_credentials(driver: str, azurite: Azurite, tls_fronts: TlsFronts) -> None:
     """Nothing is signed, nothing is asked for."""
-    name = azurite.make_container(f"public-{uuid.uuid4().hex[:12]}")
+    name = azurite.make_bucket(f"public-{uuid.uuid4().hex[:12]}")
     with azurite.client() as client:
         container = client.get_container_client(name)
         container.set_container_access_policy(signed_identifiers={}, public_access="container")

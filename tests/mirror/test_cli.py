@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,14 +13,7 @@ from mirror.names import document_name
 from mirror.samples import write_corpus, write_litter
 from mirror.terminal.output import COUNTS
 from tests.mirror.command_line import Line, Ran
-from tests.mirror.local_records import write_files
-
-
-@pytest.fixture
-def line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
-    for name in [name for name in os.environ if name.startswith("RECORD_MIRROR_")]:
-        monkeypatch.delenv(name)
-    return Line(capsys)
+from tests.mirror.local_records import tree, write_files
 
 
 @pytest.fixture
@@ -30,11 +22,6 @@ def records(tmp_path: Path) -> Path:
     write_corpus(tmp_path / "records", profile="tiny", count=20, seed=1)
     write_litter(tmp_path / "records")
     return tmp_path / "records"
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    """Return every file below a directory."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def test_sync_copies_what_is_missing_and_then_has_nothing_to_do(line: Line, records: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from mirror.receipts.ledger import Ledger
 from mirror.samples import write_corpus, write_litter
 from mirror.status import read_directory
 from mirror.testing.stores import FaultyStore, MemoryStore
-from tests.mirror.local_records import receipt_of, replace_file, write_files
+from tests.mirror.local_records import flip_byte, receipt_of, replace_file, tree, write_files
 from tests.mirror.mirrors_in_memory import eventually, failing, is_record, mirror_on, stalling
 from tests.mirror.moments import Moments
 from tests.mirror.places import Place, mirror_to, record_files
@@ -96,16 +96,6 @@ class Disk:
 @pytest.fixture
 def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path)
-
-
-def tree(directory: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
-def flip_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    path.write_bytes(data)
 
 
 def test_what_is_proved_to_be_in_the_mirror_goes_and_nothing_else(disk: Disk) -> None:

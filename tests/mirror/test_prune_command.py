@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -14,13 +13,6 @@ from tests.mirror.local_records import write_files
 from tests.mirror.places import record_files
 
 NOW = ("--older-than", "0")
-
-
-@pytest.fixture
-def line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
-    for name in [name for name in os.environ if name.startswith("RECORD_MIRROR_")]:
-        monkeypatch.delenv(name)
-    return Line(capsys)
 
 
 @pytest.fixture

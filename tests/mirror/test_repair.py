@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -219,15 +221,22 @@ def held(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.glob("*.zst")}
 
 
+@contextmanager
+def lacking_its_document(records: Path, mirror: Path) -> Iterator[RecordMirror]:
+    """Have a mirror at work from which somebody has just deleted the record's document."""
+    with RecordMirror(mirror, LIVE) as live:
+        live.scan(records)
+        assert live.flush(30)
+        (mirror / "tr_a.json.zst").unlink()
+        yield live
+
+
 def test_what_a_live_mirror_copied_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     """A second mirror may have an older one: it stays away, the repair says so, and verify finds nothing wrong."""
     records, first, second = (tmp_path / name for name in ("records", "first", "second"))
     generation(records, 1)
     copy(records, second)
-    with RecordMirror(first, LIVE) as live:
-        live.scan(records)
-        assert live.flush(30)
-        (first / "tr_a.json.zst").unlink()
+    with lacking_its_document(records, first) as live:
 
         def meanwhile(_plan: RepairPlan) -> bool:
             generation(records, 2)
@@ -247,10 +256,7 @@ def test_what_was_copied_and_pruned_meanwhile_is_not_replaced(tmp_path: Path) ->
     copy(records, second)
     shutil.rmtree(records / ".mirror")  # the second copy was made elsewhere
     wanted: dict[str, bytes] = {}
-    with RecordMirror(first, LIVE) as live:
-        live.scan(records)
-        assert live.flush(30)
-        (first / "tr_a.json.zst").unlink()
+    with lacking_its_document(records, first) as live:
 
         def meanwhile(_plan: RepairPlan) -> bool:
             generation(records, 2)
@@ -284,10 +290,7 @@ def test_receipts_of_before_are_not_believed_when_the_disk_is_copied(tmp_path: P
     """What was intact for the plan was replaced since, and the disk has the first one again: all of it is sent."""
     records, first = tmp_path / "records", tmp_path / "first"
     generation(records, 1)
-    with RecordMirror(first, LIVE) as live:
-        live.scan(records)
-        assert live.flush(30)
-        (first / "tr_a.json.zst").unlink()
+    with lacking_its_document(records, first) as live:
 
         def meanwhile(_plan: RepairPlan) -> bool:
             generation(records, 2)

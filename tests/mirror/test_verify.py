@@ -24,7 +24,7 @@ from mirror.testing.proxy import FaultProxy
 from mirror.testing.servers import SeaweedS3
 from mirror.testing.stores import MemoryStore
 from mirror.verify import Verifier
-from tests.mirror.local_records import write_files
+from tests.mirror.local_records import flip_byte, write_files
 from tests.mirror.mirrors_in_memory import mirror_on
 
 EVERYTHING = VerifyLevel(read_back=1.0)
@@ -62,12 +62,6 @@ def mirrored(tmp_path: Path) -> Mirrored:
 
 def kinds(found: Verification) -> dict[str, FindingKind]:
     return {finding.name: finding.kind for finding in found.findings}
-
-
-def flip_byte(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    path.write_bytes(data)
 
 
 def test_a_whole_mirror_has_no_findings(mirrored: Mirrored) -> None:

@@ -6,47 +6,34 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import wandb
 
-from mirror.terminal.commands import run
 from mirror.terminal.output import COUNTS
 from references.artifact_name import artifact_name
 from references.cli import commands
 from references.codec import encode
 from references.run_index import RecordLocation, StepIndex
 from references.spool import Spool, StepKey
-from tests.mirror.command_line import Ran, run_command
+from tests.mirror.command_line import Line, Ran, run_command
+from tests.mirror.local_records import tree
 from tests.mirror.places import DirectoryPlace
 from tests.references.publishing import step_index, versions
-from tests.references.whole_runs import SampleRun, artifact_path, delete_object, log_step, tree
+from tests.references.whole_runs import SampleRun, artifact_path, delete_object, log_step
 
 if TYPE_CHECKING:
     from tests.references.wandb_standin.server import WandbServer
 
 pytestmark = pytest.mark.integration
 
-Line = Callable[..., Ran]
-
 
 @pytest.fixture
 def line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
     """Runs commands in this process; a traceback fails the test."""
-    for name in [name for name in os.environ if name.startswith("RECORD_MIRROR_")]:
-        monkeypatch.delenv(name)
-
-    def run_line(*args: str | Path) -> Ran:
-        capsys.readouterr()
-        code = run(commands, [str(arg) for arg in args])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Ran(code, said.out, said.err)
-
-    return run_line
+    return Line(capsys, monkeypatch, commands)
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from references.artifact_name import artifact_name
 from references.errors import ReferencesError
 from references.pull import pull
 from references.verify_run import verify_run
+from tests.mirror.local_records import tree
 from tests.mirror.places import DirectoryPlace
 from tests.references.publishing import versions
-from tests.references.whole_runs import SampleRun, artifact_path, log_step, tree
+from tests.references.whole_runs import SampleRun, artifact_path, log_step
 
 if TYPE_CHECKING:
     from tests.references.wandb_standin.server import WandbServer

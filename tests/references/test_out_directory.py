@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mirror.receipts.receipt import FileReceipt, Receipt
 from references.out_directory import PhaseDirectory, open_out
-from tests.references.whole_runs import tree
+from tests.mirror.local_records import tree
 
 KINDS = ("tokens", "sampling_mask", "experts", "novel")
 

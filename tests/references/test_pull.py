@@ -23,8 +23,9 @@ from references.pull_plan import PullSummary, Why
 from references.run_index import RecordLocation, StepIndex
 from references.scratch import Scratch
 from references.selection import Selection
+from tests.mirror.local_records import tree
 from tests.mirror.places import DirectoryPlace, Place, S3Place, mirror_to
-from tests.references.whole_runs import SampleRun, delete_object, put_object, times, tree
+from tests.references.whole_runs import SampleRun, delete_object, put_object, times
 
 TEN = [f"tr_{number}" for number in range(10)]
 

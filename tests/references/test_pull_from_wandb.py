@@ -20,8 +20,9 @@ from references.pull import pull
 from references.pull_plan import PullSummary, Why
 from references.run_index import RecordLocation, StepIndex
 from references.selection import Selection
+from tests.mirror.local_records import tree
 from tests.mirror.places import DirectoryPlace, S3Place
-from tests.references.whole_runs import SampleRun, artifact_path, log_step, tree
+from tests.references.whole_runs import SampleRun, artifact_path, log_step
 
 if TYPE_CHECKING:
     from tests.references.wandb_standin.server import WandbServer

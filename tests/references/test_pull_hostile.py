@@ -18,8 +18,9 @@ from references.errors import OutDirectoryError
 from references.pull import pull
 from references.pull_plan import PullSummary, Why
 from references.run_index import RecordLocation
+from tests.mirror.local_records import tree
 from tests.mirror.places import DirectoryPlace
-from tests.references.whole_runs import SampleRun, put_object, tree
+from tests.references.whole_runs import SampleRun, put_object
 
 EVIL_NAMES = [
     "../evil.json.zst",

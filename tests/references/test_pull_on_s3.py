@@ -29,8 +29,9 @@ from mirror.testing import (
 )
 from references.pull import pull
 from references.pull_plan import PullSummary, Why
+from tests.mirror.local_records import tree
 from tests.mirror.places import S3Place
-from tests.references.whole_runs import SampleRun, tree
+from tests.references.whole_runs import SampleRun
 
 pytestmark = pytest.mark.integration
 

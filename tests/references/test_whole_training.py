@@ -20,10 +20,10 @@ from mirror.testing import ADMIN, FaultProxy
 from references import Verdict, decode, link, list_steps, pull
 from references.seams import PublishSettings
 from references.spool import Spool
+from tests.mirror.local_records import tree
 from tests.mirror.places import DirectoryPlace, Place, S3Place
 from tests.references.publishing import helpers, publisher_threads, versions
 from tests.references.wandb_standin.faults import Delay, Hang, LoseReply, Status
-from tests.references.whole_runs import tree
 from tests.references.whole_training import Cluster, make_callback, plan, train
 
 if TYPE_CHECKING:

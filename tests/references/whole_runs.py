@@ -128,11 +128,6 @@ def delete_object(place: Place, key: str) -> None:
         place.server.client().delete_object(Bucket=place.bucket, Key=f"{place.prefix}/{key}")
 
 
-def tree(directory: Path) -> dict[str, bytes]:
-    """Return every file below a directory, hidden ones included, by path."""
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-
-
 def times(directory: Path) -> dict[str, int]:
     """Return when each file and directory below a directory was last changed."""
     return {str(path.relative_to(directory)): path.lstat().st_mtime_ns for path in directory.rglob("*")}

@@ -94,7 +94,7 @@ def test_gcs_keeps_what_it_is_given(fake_gcs: FakeGcs, gcs_bucket: str) -> None:
 @pytest.mark.integration
 def test_azure_keeps_what_it_is_given(azurite: Azurite) -> None:
     """Objects come back byte for byte through adlfs, with an ETag."""
-    container = azurite.make_container("kept")
+    container = azurite.make_bucket("kept")
     azure = adlfs.AzureBlobFileSystem(**azurite.storage_options(), skip_instance_cache=True)
     azure.pipe_file(f"{container}/deep/a", b"x" * 10_000)
     assert azure.cat_file(f"{container}/deep/a") == b"x" * 10_000
@@ -104,7 +104,7 @@ def test_azure_keeps_what_it_is_given(azurite: Azurite) -> None:
 @pytest.mark.integration
 def test_azure_checks_what_it_is_sent(azurite: Azurite) -> None:
     """A wrong signature is refused, and so are other bytes than their MD5 says; no container makes itself."""
-    container = azurite.make_container("checked")
+    container = azurite.make_bucket("checked")
     wrong = azure_connection_string(azurite.url, key=base64.b64encode(b"wrong").decode())
     with (
         BlobServiceClient.from_connection_string(wrong) as impostor,
