@@ -64,9 +64,7 @@ class PublisherProcess:
         if mirror is not None:
             MirrorAccess(mirror, mirror_config)  # refuses at once what no helper could use
             location = parse_location(mirror)
-            mirror = (
-                mirror if location.directory is None else location.directory
-            )  # wherever the training goes meanwhile
+            mirror = location.directory or mirror  # the former also where the training changes its directory
         self._order = Order(
             settings=settings or PublishSettings(),
             patience=patience or Patience(),

@@ -29,7 +29,8 @@ for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOI
 for name in [name for name in os.environ if name.startswith("AZURE_")]:
     del os.environ[name]
 
-from tests.mirror.tls import Certificates, TlsFronts  # noqa: E402 - it imports no client at once
+from tests.mirror.tls import Certificates  # noqa: E402 - it imports no client at once
+from tests.mirror.tls_fronts import TlsFronts  # noqa: E402 - it imports no client at once
 
 _tls_folder = tempfile.TemporaryDirectory(prefix="tests-tls-")
 _certificates = Certificates.made_in(Path(_tls_folder.name))

@@ -19,7 +19,7 @@ from mirror.stores.opening import open_store
 from mirror.testing.servers import AZURE_ACCOUNT, azure_connection_string
 from tests.hostile.anything import BOUNDED, EVIL_NAMES, names
 from tests.hostile.test_listings import LAUGHS, Impostor, sizes
-from tests.mirror.tls import TlsFronts
+from tests.mirror.tls_fronts import TlsFronts
 
 
 class AzureImpostor(Impostor):

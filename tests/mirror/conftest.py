@@ -16,7 +16,7 @@ from tests.mirror.command_line import Line
 from tests.mirror.moments import MOMENTS, Moments
 from tests.mirror.places import AzurePlace, DirectoryPlace, GcsPlace, Place, S3Place
 from tests.mirror.store_kinds import shared_bucket
-from tests.mirror.tls import TlsFronts
+from tests.mirror.tls_fronts import TlsFronts
 
 settings.register_profile("any machine", deadline=None, max_examples=60)
 settings.load_profile("any machine")

@@ -16,7 +16,7 @@ from mirror.config import MirrorOptions
 from mirror.receipts.receipt import Receipt, decode_lines
 from mirror.testing import ADMIN, Azurite, FakeGcs, FaultProxy, Identity
 from mirror.testing.servers import S3Server
-from tests.mirror.tls import TlsFronts
+from tests.mirror.tls_fronts import TlsFronts
 
 
 class Place(Protocol):

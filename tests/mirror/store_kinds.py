@@ -26,7 +26,7 @@ from mirror.stores.opening import open_store
 from mirror.testing import Azurite, FakeGcs, SeaweedS3
 from mirror.testing.stores import MemoryStore
 from tests.mirror.places import AzurePlace, DirectoryPlace, GcsPlace, Place, S3Place
-from tests.mirror.tls import TlsFronts
+from tests.mirror.tls_fronts import TlsFronts
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from mirror.testing import Azurite, FaultProxy, Reply
 from mirror.testing.servers import AZURE_ACCOUNT, AZURE_KEY
 from tests.mirror.places import AzurePlace
 from tests.mirror.store_kinds import Kind, get, keys_of, kind_of, put
-from tests.mirror.tls import TlsFronts
+from tests.mirror.tls_fronts import TlsFronts
 
 pytestmark = [pytest.mark.integration, pytest.mark.parametrize("driver", ["obstore", "fsspec"])]
 

@@ -23,8 +23,9 @@ from mirror.stores.obstore_s3_client import region_of
 from mirror.testing import Answer, Fault, FaultProxy, Reply
 from mirror.testing.servers import azure_connection_string
 from tests.mirror.places import AzurePlace, Place, S3Place, mirrored_files, record_files
+from tests.mirror.relay import Relay
 from tests.mirror.store_kinds import keys_of, kind_of, put
-from tests.mirror.tls import Certificates, Relay
+from tests.mirror.tls import Certificates
 
 
 @pytest.fixture(autouse=True)

@@ -36,8 +36,9 @@ from mirror.testing import (
 )
 from mirror.testing.servers import AZURE_ACCOUNT
 from tests.mirror.places import AzurePlace, GcsPlace, Place, S3Place
+from tests.mirror.relay import Relay
 from tests.mirror.store_kinds import Kind, get, keys_of, kind_of, parts_of, put, reliable
-from tests.mirror.tls import Relay, TlsFronts
+from tests.mirror.tls_fronts import TlsFronts
 
 pytestmark = pytest.mark.integration
 

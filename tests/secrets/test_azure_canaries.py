@@ -16,7 +16,7 @@ from mirror.samples import write_corpus
 from mirror.status import read_mirror
 from mirror.testing import FaultProxy, Reply
 from mirror.testing.servers import azure_connection_string
-from tests.mirror.tls import TlsFronts
+from tests.mirror.tls_fronts import TlsFronts
 from tests.references.publishing import wait_until
 from tests.secrets import canaries
 
