@@ -1,5 +1,8 @@
 """A store with a latency in front of it, in a process of its own, for one contender to copy to.
 
+It keeps its objects in memory where the machine has a file system for that: a server's disk on the client's own machine
+slows every contender, and the fastest most.
+
 ``python -m benchmarks.place rclone --latency-ms 20`` prints one line of JSON once all is ready and serves until its
 standard input ends. ``standing`` is the same for Python.
 """
@@ -9,8 +12,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -24,6 +29,7 @@ from mirror.testing.servers import RcloneS3, SeaweedS3
 PlaceName = Literal["rclone", "seaweed"]  # one checks no checksum, the other CRC64-NVME too
 
 BUCKET = "bench"
+MEMORY = "/dev/shm"  # noqa: S108 - each server makes a directory of its own in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("name", choices=get_args(PlaceName))
     parser.add_argument("--latency-ms", type=float, default=0.0, help="added to each round trip")
     arguments = parser.parse_args(argv)
+    if os.access(MEMORY, os.W_OK):
+        tempfile.tempdir = MEMORY
     with SeaweedS3() if arguments.name == "seaweed" else RcloneS3() as server:
         server.make_bucket(BUCKET)
         asyncio.run(serve(server, arguments.latency_ms / 1000))
