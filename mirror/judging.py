@@ -32,6 +32,11 @@ class Finding:
     record_id: str
     detail: str
 
+    @property
+    def is_damage(self) -> bool:
+        """Something is wrong; otherwise nothing is known."""
+        return self.kind is not FindingKind.UNCHECKED
+
 
 class Standing(enum.Enum):
     """How a file that is as it should be was checked."""

@@ -69,7 +69,7 @@ class Verification:
     @property
     def damage(self) -> int:
         """How many findings say that something is wrong."""
-        return sum(finding.kind is not FindingKind.UNCHECKED for finding in self.findings)
+        return sum(finding.is_damage for finding in self.findings)
 
     @property
     def unchecked(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mirror.judging import FindingKind
 from mirror.terminal.exits import Exit, decide
 from mirror.terminal.output import Output, format_bytes, plural
 from mirror.terminal.progress import Tally
@@ -107,7 +106,8 @@ def report_steps(facts: RunFacts, source: str, output: Output) -> int:
 def report_run_verification(found: RunVerification, source: str, output: Output, *, whole: bool) -> int:
     """End a check of a run; ``whole``: of everything in its mirror, and not only of what its steps list."""
     findings = [*found.findings, *(found.elsewhere if whole else ())]
-    unchecked = sum(finding.kind is FindingKind.UNCHECKED for finding in findings)
+    damage = sum(finding.is_damage for finding in findings)
+    unchecked = len(findings) - damage
     _report_bad_steps(found.bad_steps, output)
     report_findings(findings, output)
     _report_local_only(found.local_only, output)
@@ -116,7 +116,6 @@ def report_run_verification(found: RunVerification, source: str, output: Output,
     files = present = intact = 0
     for mirror in found.mirrors.values():
         files, present, intact = files + mirror.files, present + mirror.present, intact + mirror.intact
-    damage = len(findings) - unchecked
     text = f"{source}: "
     if found.steps or not whole:  # else it is a mirror without an index, of which only files are known
         text += f"{plural(found.steps, 'step')}, {plural(found.records, 'record')}, "

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mirror.errors import BadNameError, StoreError
-from mirror.judging import Finding, FindingKind, unchecked
+from mirror.judging import Finding, unchecked
 from mirror.names import check_name, document_name
 from mirror.record import read_state
 from mirror.verify import Verification
@@ -53,12 +53,12 @@ class RunVerification:
     @property
     def damage(self) -> int:
         """How many findings about what the steps list say that something is wrong."""
-        return len(self.findings) - self.unchecked
+        return sum(finding.is_damage for finding in self.findings)
 
     @property
     def unchecked(self) -> int:
         """How many of them say that nothing is known."""
-        return sum(finding.kind is FindingKind.UNCHECKED for finding in self.findings)
+        return len(self.findings) - self.damage
 
 
 class RunVerifier:

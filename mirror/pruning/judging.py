@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mirror.judging import Finding, FindingKind
+from mirror.judging import Finding
 from mirror.receipts.receipt import FileReceipt, Receipt
 from mirror.record import FileState
 
@@ -122,7 +122,7 @@ def judge_hashes(known: Iterable[FileReceipt], digests: Iterable[str]) -> Reason
 
 def judge_copies(findings: Sequence[Finding]) -> Reason | None:
     """Say what is wrong with the mirror's copy; damage weighs more than what could not be checked."""
-    for finding in sorted(findings, key=lambda finding: finding.kind is FindingKind.UNCHECKED):
-        keep = Keep.UNCHECKED if finding.kind is FindingKind.UNCHECKED else Keep.DAMAGED
+    for finding in sorted(findings, key=lambda finding: not finding.is_damage):
+        keep = Keep.DAMAGED if finding.is_damage else Keep.UNCHECKED
         return keep, f"{finding.name}: {finding.detail}"
     return None

@@ -18,7 +18,7 @@ from typing import cast
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.errors import EmptyMirrorError, RecordError
-from mirror.judging import Finding, FindingKind
+from mirror.judging import Finding
 from mirror.location import parse_location
 from mirror.loop import iterate_in_loop
 from mirror.place import place_id
@@ -48,7 +48,7 @@ class PruneResult:
     @property
     def damage(self) -> int:
         """How many findings say that something is wrong."""
-        return sum(finding.kind is not FindingKind.UNCHECKED for finding in self.findings)
+        return sum(finding.is_damage for finding in self.findings)
 
     def note(self, step: PruneStep) -> None:
         """Count a record."""

@@ -183,12 +183,12 @@ def report_watch(stats: MirrorStats, left: Sequence[Left], output: Output, *, co
 def report_findings(findings: Iterable[Finding], output: Output) -> None:
     """Say what is wrong, file by file; to people in one line what could not be checked for one and the same reason."""
     listed = list(findings)
-    alike = Counter(finding.detail for finding in listed if finding.kind is FindingKind.UNCHECKED)
+    alike = Counter(finding.detail for finding in listed if not finding.is_damage)
     for detail, count in alike.items():
         if count > 1 and not output.json:
             output.line("finding", f"{FindingKind.UNCHECKED}  {plural(count, 'file')}  {detail}")
     for finding in listed:
-        is_said = not output.json and finding.kind is FindingKind.UNCHECKED and alike[finding.detail] > 1
+        is_said = not output.json and not finding.is_damage and alike[finding.detail] > 1
         output.line(
             "finding",
             None if is_said else f"{finding.kind}  {finding.name}  {finding.detail}",

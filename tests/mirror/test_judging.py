@@ -52,6 +52,12 @@ def test_a_version_decides_alone() -> None:
     assert kind_of(judge(expected, FOUND._replace(version_id="2"))) is FindingKind.CHANGED
 
 
+def test_every_finding_but_an_unchecked_file_is_damage() -> None:
+    """Where nothing is known, nothing is called wrong."""
+    findings = [Finding(kind=kind, name="tr_1.json.zst", record_id="tr_1", detail="") for kind in FindingKind]
+    assert {finding.kind for finding in findings if not finding.is_damage} == {FindingKind.UNCHECKED}
+
+
 facts = st.one_of(
     st.none(),
     st.builds(
