@@ -177,7 +177,7 @@ def _receipt(
         at=at,
         writer=copier.writer,
         host=copier.host,
-        path=str(directory / document_name(record_id)),
+        path=f"{directory}/{document_name(record_id)}",
         files=files,
         excluded=tuple(sorted(copier.exclude)) if files else (),
     )
@@ -208,9 +208,8 @@ async def _send(copier: Copier, directory: Path, state: FileState, progress: _Pr
     name = check_name(state.name)
     held = 2 * PART_BYTES if state.size_bytes > WHOLE_BYTES else state.size_bytes
     async with copier.in_flight.take(held):
-        descriptor = _open(directory / name)
+        descriptor, now = _open(directory, name)
         try:
-            now = FileState.of(name, os.fstat(descriptor))
             if now != state:  # a newer document must not go before its own sidecars
                 raise RecordChangedError(f"{name} was written again before its turn came")
             if progress.states.get(name) == now:
@@ -299,16 +298,18 @@ def _file_receipt(state: FileState, digest: str, stored: Stored) -> FileReceipt:
     )
 
 
-def _open(path: Path) -> int:
+def _open(directory: Path, name: str) -> tuple[int, FileState]:
     """Open a regular file; a link or a pipe that took its place is refused, and never waited for."""
+    path = f"{directory}/{name}"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise RecordChangedError(f"{path} disappeared while its record was copied") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise RecordError(f"{path} is not a regular file: it is not copied")
-    return descriptor
+    return descriptor, FileState.of(name, status)
 
 
 def _read_at(descriptor: int, size_bytes: int, start: int) -> bytes:

@@ -238,13 +238,12 @@ class Engine:
 
     def _start_copies(self) -> None:
         while len(self._copies) < self._workers and (job := self._backlog.take()) is not None:
-            task = asyncio.create_task(self._copy(job))
+            task = asyncio.create_task(self._copy_on(job))
             self._copies.add(task)
             task.add_done_callback(self._copied)
 
     def _copied(self, task: asyncio.Task[None]) -> None:
         self._copies.discard(task)
-        self._room.set()
         self.wake.set()
 
     def _start_looks(self) -> None:
@@ -287,6 +286,14 @@ class Engine:
             await self.look_at(path)
         except (OSError, RecordError) as error:
             logger.warning("cannot look for late records in %s: %s", path, error)
+
+    async def _copy_on(self, job: Job | None) -> None:
+        """Copy a record, and then whatever waits, until nothing does."""
+        while job is not None:
+            await self._copy(job)
+            self._room.set()
+            await asyncio.sleep(0)  # one that needs no request has let nobody else have a turn
+            job = self._backlog.take()
 
     async def _copy(self, job: Job) -> None:
         outcome, look_at = Outcome.LATE, 0.0
@@ -340,7 +347,8 @@ class Engine:
         if directory is None:
             directory = await self._open(path)
             self._errands.begin(self._look_for_late, path)
-        await asyncio.shield(directory.ready)
+        if not directory.ready.done():
+            await asyncio.shield(directory.ready)
         return directory
 
     async def _open(self, path: Path) -> RecordDirectory:

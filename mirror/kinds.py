@@ -81,7 +81,8 @@ class Kinds:
         """Remember a record that was copied with what it had of these kinds."""
         with self._lock:
             self._copied.setdefault(directory, set()).add(record_id)
-            self._note_missed(directory, {record_id}, self.known(directory) - set(kinds))
+            if new := self.known(directory).difference(kinds):
+                self._note_missed(directory, {record_id}, new)
 
     def unsettled(self) -> list[Path]:
         """Return the directories in which copied records may have kinds that are not known yet."""

@@ -81,8 +81,8 @@ def read_record(directory: Path, record_id: str, kinds: Collection[str]) -> Reco
     document = read_state(directory, document_name(record_id))
     if document is None:
         raise RecordGoneError(f"{document_name(record_id)} is not in {directory}: nothing is left to copy")
-    states = [read_state(directory, sidecar_name(record_id, kind)) for kind in sorted(kinds)]
-    return Record(directory, record_id, tuple([state for state in states if state is not None]), document)
+    found = [read_state(directory, sidecar_name(record_id, kind)) for kind in kinds]
+    return Record(directory, record_id, tuple(sorted([state for state in found if state is not None])), document)
 
 
 def find_kinds(directory: Path) -> set[str]:

@@ -32,7 +32,10 @@ URL_FILE = "url"
 MAX_URL_BYTES = 8_192
 _MAX_SENT_BYTES = 32
 _BATCH = 5_000  # receipts indexed in one go
-SETTLED_NS = 2_000_000_000  # what changed so recently may change again within its time stamp's grain
+# What changed so recently may change again within its time stamp's grain: a file system keeps whole seconds, or takes
+# its clock's last tick, a hundredth of a second at most.
+COARSE_NS, FINE_NS = 2_000_000_000, 100_000_000
+_SECOND_NS = 1_000_000_000
 _NOT_ELSEWHERE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -131,7 +134,7 @@ class Ledger:
                 row = row_of(receipt, None, None, line)
             else:
                 row = row_of(receipt, self._number(mark.journal), mark.end - len(line))
-            self._index.add([row])
+            self._index.add(row)
             return line, mark
 
     def can_keep(self) -> bool:
@@ -143,7 +146,7 @@ class Ledger:
     def learn(self, receipts: Iterable[Receipt]) -> None:
         """Know receipts from elsewhere, for as long as this process lives."""
         with self._lock:
-            self._index.add([row_of(receipt, None, None, encode_line(receipt)) for receipt in receipts])
+            self._index.add_all([row_of(receipt, None, None, encode_line(receipt)) for receipt in receipts])
 
     def count(self) -> int:
         """Return how many records are known to be in the mirror."""
@@ -171,7 +174,7 @@ class Ledger:
             logger.warning("cannot read the receipts in %s: %s", self._folder, error)
             return []
         others = sorted(item for item in found if item[0] != self._own)
-        if not others and changed_ns is not None and time.time_ns() - changed_ns > SETTLED_NS:
+        if not others and changed_ns is not None and _is_settled(changed_ns):
             self._alone_ns = changed_ns
         return others
 
@@ -200,11 +203,11 @@ class Ledger:
                 if is_unsent and receipt.files:
                     unsent.append((receipt.id, line, Mark(journal, done)))
                 if len(found) >= _BATCH:
-                    self._index.add(found)
+                    self._index.add_all(found)
                     found.clear()
         except OSError as error:
             logger.warning("cannot read the receipts in %s: %s", journal, error)
-        self._index.add(found)
+        self._index.add_all(found)
         self._sizes[journal] = size
         self._read[journal] = max(indexed, done)
         if adopt:
@@ -301,9 +304,14 @@ def read_url(directory: Path, place: str) -> str | None:
     return text.strip() or None
 
 
+def _is_settled(changed_ns: int) -> bool:
+    """Whether a change after this one, of what it is the last change of, would show."""
+    return time.time_ns() - changed_ns > (FINE_NS if changed_ns % _SECOND_NS else COARSE_NS)
+
+
 def _changed_ns(folder: Path) -> int | None:
     try:
-        return folder.stat().st_mtime_ns
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - Path.stat costs twice as much, for each record
     except OSError:
         return None
 
