@@ -6,9 +6,11 @@ A file too large for one request, and the description of one object, go through 
 from __future__ import annotations
 
 import asyncio
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from types import ModuleType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mirror.errors import TryAgainError
@@ -92,10 +94,7 @@ class ObstoreBucket(ABC, Generic[Client]):
         self, key: str, data: bytes, *, attributes: Attributes | None = None, tags: dict[str, str] | None = None
     ) -> PutResult:
         """Write an object with one request, and return what was answered."""
-        with importing:
-            from obstore import put_async  # noqa: PLC0415 - only where obstore is used
-
-        return await put_async(
+        answer: PutResult = await library().put_async(
             await self._open(),  # in no variable: obstore keeps a cancelled call's traceback, and so its variables
             self._path(key),
             data,
@@ -103,14 +102,12 @@ class ObstoreBucket(ABC, Generic[Client]):
             tags=tags,
             use_multipart=False,
         )
+        return answer
 
     async def read(self, key: str) -> AsyncIterator[bytes]:
         """Yield the object's bytes."""
-        with importing:
-            from obstore import get_async  # noqa: PLC0415 - only where obstore is used
-
         with answers("get", key, self._redact):
-            answer = await get_async(await self._open(), self._path(key))
+            answer = await library().get_async(await self._open(), self._path(key))
             missing = answer.meta["size"]
             if missing <= CHUNK_BYTES:  # each turn of a stream costs as much as a small object
                 data = bytes(await answer.bytes_async())
@@ -134,15 +131,12 @@ class ObstoreBucket(ABC, Generic[Client]):
             UnnamedError: another client's key, which obstore cannot name.
             StoreError: the store could not be listed.
         """
-        with importing:
-            from obstore import list as list_objects  # noqa: PLC0415 - only where obstore is used
-
         folder = self._path(prefix.rpartition("/")[0])
         first = ""
         with answers("list", prefix, self._redact):
             client = await self._open()
             offset = self._path(after) if after else None
-            async for page in list_objects(client, folder, offset=offset, chunk_size=PAGE):
+            async for page in library().list(client, folder, offset=offset, chunk_size=PAGE):
                 infos = [self._info(item) for item in page]
                 others = infos if first else infos[1:]
                 first = first or infos[0].key
@@ -154,6 +148,15 @@ class ObstoreBucket(ABC, Generic[Client]):
         return ObjectInfo(
             key=item["path"].removeprefix(self._prefix), size_bytes=item["size"], etag=unquoted(item["e_tag"])
         )
+
+
+@functools.cache
+def library() -> ModuleType:
+    """Return obstore, imported at the first call."""
+    with importing:
+        import obstore  # noqa: PLC0415 - only where it is used
+
+    return obstore
 
 
 def beginning_with(prefix: str, infos: list[ObjectInfo]) -> list[ObjectInfo]:

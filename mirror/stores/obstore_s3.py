@@ -11,11 +11,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from mirror.errors import ThrottledError
-from mirror.importing import importing
 from mirror.location import Location
 from mirror.store import PAGE, ObjectInfo, Store, Stored
 from mirror.stores.obstore_answers import AnswerError, UnnamedError, answers, understand
-from mirror.stores.obstore_bucket import ObstoreBucket, beginning_with
+from mirror.stores.obstore_bucket import ObstoreBucket, beginning_with, library
 from mirror.stores.obstore_s3_client import S3ClientMaker
 from mirror.stores.s3_answers import EtagCheck, lists_in_order, real_version, unquoted
 from mirror.stores.s3_settings import S3Settings
@@ -116,11 +115,8 @@ class ObstoreS3Store(ObstoreBucket["Client"]):
 
     async def _ask(self, key: str, data: bytes) -> bool:
         """Find out if the store compares checksums, by an upload with a wrong one; the right upload follows."""
-        with importing:
-            from obstore import put_async  # noqa: PLC0415 - only where S3 is used
-
         try:
-            answer = await put_async(
+            answer = await library().put_async(
                 self._clients.make({}, _WRONG_CHECKSUM), self._path(key), data, use_multipart=False
             )
         except Exception as error:
