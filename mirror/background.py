@@ -26,7 +26,7 @@ from mirror.record import read_record
 from mirror.running import Plan, Running
 from mirror.stats import MirrorStats
 from mirror.stores.driver import choose_driver
-from mirror.stores.opening import StoreOpener, check_protocol, open_store
+from mirror.stores.opening import StoreOpener, check_settings, open_store
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class RecordMirror:
         """
         self.config = MirrorConfig.from_mapping(config.as_mapping() if config else None, **options)
         location = parse_location(url)
-        check_protocol(location)
+        check_settings(location, self.config)
         choose_driver(location, self.config)
         self._plan = Plan(
             location=location,

@@ -66,6 +66,7 @@ def sync(
     Every finished record of the DIRs that the mirror at URL does not have yet is copied.
     """
     from mirror.location import parse_location
+    from mirror.stores.opening import check_settings
     from mirror.sync import Limits, check_directories
     from mirror.sync import sync as run_sync
     from mirror.terminal.excluding import find_slips
@@ -75,6 +76,7 @@ def sync(
 
     location = parse_location(url)
     directories = check_directories(named(dirs, url), location, must_exist=True)
+    check_settings(location, config)
     for slip in find_slips(config.exclude, directories):
         output.remark(slip)
     if dry_run:
@@ -92,10 +94,8 @@ def _plan(
     directories: list[Path], location: Location, config: MirrorConfig, include: tuple[str, ...], output: Output
 ) -> int:
     from mirror.planning import Planner
-    from mirror.stores.opening import check_protocol
     from mirror.terminal.reports import Asked, report_plan, report_planned
 
-    check_protocol(location)
     planner = Planner(location, config, include)
     problems = []
     for directory in directories:

@@ -11,7 +11,7 @@ from mirror.background import RecordMirror
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
 from mirror.location import parse_location
-from mirror.stores.opening import check_protocol
+from mirror.stores.opening import check_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,19 +34,19 @@ class ServerSettings:
         Raises:
             ConfigError: a mirror without a record directory, options without a mirror, or what a mirror refuses.
         """
-        config = MirrorConfig.from_mapping(record_mirror_config).as_mapping()
+        config = MirrorConfig.from_mapping(record_mirror_config)
         if record_mirror is not None:
             if record_dir is None:
                 raise ConfigError(
                     "record_mirror is set and record_dir is not: a mirror copies a record directory, set both"
                 )
-            check_protocol(parse_location(record_mirror))
-        elif config:
+            check_settings(parse_location(record_mirror), config)
+        elif config.as_mapping():
             raise ConfigError("record_mirror_config is set and record_mirror is not: set the URL of the mirror too")
         return cls(
             record_dir=None if record_dir is None else os.fspath(record_dir),
             record_mirror=None if record_mirror is None else os.fspath(record_mirror),
-            record_mirror_config=config,
+            record_mirror_config=config.as_mapping(),
         )
 
     def as_mapping(self) -> dict[str, object]:

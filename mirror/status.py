@@ -20,6 +20,7 @@ from mirror.receipts.receipt import Receipt
 from mirror.receipts.segments import PREFIX, SegmentReader
 from mirror.record import find_kinds, iter_entries
 from mirror.reliable import ReliableStore
+from mirror.stores.opening import check_settings
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,9 +62,10 @@ def read_mirror(url: str | os.PathLike[str], config: MirrorConfig) -> MirrorStat
         EmptyMirrorError: there is no mirror.
         ConfigError: a setting is wrong.
     """
+    location = parse_location(url)
+    check_settings(location, config)
 
     async def work() -> MirrorStatus:
-        location = parse_location(url)
         store = connect(location, config)
         manifest = Manifest()
         status = MirrorStatus()

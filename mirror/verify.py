@@ -29,6 +29,7 @@ from mirror.receipts.manifest import ExpectedFile, Manifest
 from mirror.receipts.segments import SegmentReader
 from mirror.reliable import ReliableStore
 from mirror.store import PAGE, ObjectInfo
+from mirror.stores.opening import check_settings
 
 GRACE_S = 4.0  # a record may be in the mirror this long before its receipt is
 _EXPLICABLE = {FindingKind.CHANGED, FindingKind.WRONG_SIZE}  # by such a receipt, where the record was written again
@@ -107,9 +108,10 @@ def verify(
     """
     settings = config or MirrorConfig()
     directories = [Path(directory).absolute() for directory in record_dirs]
+    location = parse_location(url)
+    check_settings(location, settings)
 
     async def work() -> Verification:
-        location = parse_location(url)
         store = connect(location, settings)
         manifest = Manifest()
         try:

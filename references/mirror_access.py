@@ -26,7 +26,7 @@ from mirror.receipts.segments import PREFIX as RECEIPTS
 from mirror.receipts.segments import Seen, SegmentReader
 from mirror.reliable import ReliableStore
 from mirror.store import PART_BYTES, WHOLE_BYTES
-from mirror.stores.opening import check_protocol
+from mirror.stores.opening import check_settings
 from references.mirror_source import index_key
 from references.receipt_book import ReceiptBook
 from references.run_index import Phase
@@ -60,8 +60,8 @@ class MirrorAccess:
             ConfigError: a setting is wrong, or nothing installed can open the URL.
         """
         self._location = parse_location(url)
-        check_protocol(self._location)
         self._config = config or MirrorConfig()
+        check_settings(self._location, self._config)
         self._timeout_s = timeout_s
         self._known: dict[int, _Known] = {}  # by process: a child neither uses nor closes what its parent had
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
+from mirror.stores.opening import check_settings
 from references.mirror_source import MirrorSource
 from references.mirrors import Mirrors
 from references.source import ArtifactRef, Source, parse_source
@@ -30,7 +31,7 @@ async def open_run(
     """Open a run by its artifact in W&B or its mirror's URL; nothing is contacted before something is asked.
 
     Raises:
-        ConfigError: the source is neither, or nothing installed can open it.
+        ConfigError: the source is neither, or it cannot be opened with these settings.
     """
     parsed = parse_source(source)
     async with contextlib.AsyncExitStack() as stack:
@@ -38,6 +39,7 @@ async def open_run(
             indexes: Source = stack.enter_context(contextlib.closing(WandbSource(parsed, timeout_s=config.timeout_s)))
             mirrors = Mirrors(config, given=None, allow_protocols=allow_protocols)
         else:
+            check_settings(parsed, config)
             store = connect(parsed, config)
             stack.push_async_callback(store.aclose)
             indexes = MirrorSource(store)

@@ -19,7 +19,7 @@ from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.errors import EmptyMirrorError, RecordError
 from mirror.judging import Finding
-from mirror.location import parse_location
+from mirror.location import Location, parse_location
 from mirror.loop import iterate_in_loop
 from mirror.place import place_id
 from mirror.pruning.examining import Examiner, next_done
@@ -29,6 +29,7 @@ from mirror.receipts.manifest import Manifest
 from mirror.receipts.segments import SegmentReader
 from mirror.record_directory import refuse_the_mirror
 from mirror.status import has_record_files
+from mirror.stores.opening import check_settings
 from mirror.stores.threads import DaemonThreads
 
 
@@ -93,13 +94,14 @@ def prune(
         ConfigError: a setting is wrong.
     """
     directories = [Path(directory).absolute() for directory in record_dirs]
-    mirror_directory = parse_location(url).directory
+    location, settings = parse_location(url), config or MirrorConfig()
+    check_settings(location, settings)
     for directory in directories:
-        refuse_the_mirror(directory, mirror_directory)
+        refuse_the_mirror(directory, location.directory)
         if confirmed and not os.access(directory, os.W_OK | os.X_OK):
             raise RecordError(f"nothing can be deleted in {directory}: prune it as the user that writes the records")
     result = PruneResult(confirmed=confirmed)
-    found = iterate_in_loop(_examine(directories, url, config or MirrorConfig(), rules or PruneRules()))
+    found = iterate_in_loop(_examine(directories, location, settings, rules or PruneRules()))
     with contextlib.closing(cast("Generator[list[PruneStep]]", found)) as examined:  # ends the work when we leave early
         for steps in examined:
             for step in steps:
@@ -126,10 +128,9 @@ def _apply(step: PruneStep) -> PruneStep:
 
 
 async def _examine(
-    directories: Iterable[Path], url: str | os.PathLike[str], config: MirrorConfig, rules: PruneRules
+    directories: Iterable[Path], location: Location, config: MirrorConfig, rules: PruneRules
 ) -> AsyncGenerator[list[PruneStep], None]:
     """Yield what is to become of each record, a few at a time; an empty list now and then, so that a caller may end."""
-    location = parse_location(url)
     store, manifest, threads = connect(location, config), Manifest(), DaemonThreads(4, "record-mirror-prune")
 
     async def learn() -> None:

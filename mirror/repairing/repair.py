@@ -21,6 +21,7 @@ from mirror.receipts.segments import SegmentReader
 from mirror.record import read_state
 from mirror.repairing.mending import Mender
 from mirror.repairing.plan import RepairPlan, RepairResult, plan_repair
+from mirror.stores.opening import check_settings
 from mirror.verify import GRACE_S, Progress, Verifier, VerifyLevel
 
 
@@ -55,9 +56,10 @@ def repair(
     directories = [Path(directory).absolute() for directory in record_dirs]
     if not directories and source_url is None:
         raise ConfigError("a repair needs a source: give the record directories, or a second mirror")
+    location = parse_location(url)
+    check_settings(location, settings)
 
     async def work() -> RepairResult:
-        location = parse_location(url)
         store = connect(location, settings)
         source = connect(parse_location(source_url), settings) if source_url is not None else None
         manifest, elsewhere = Manifest(), Manifest() if source else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mirror.config import MirrorConfig
 from mirror.errors import ConfigError
@@ -16,6 +16,7 @@ from mirror.stores.azure_place import AZURE_PROTOCOLS
 from mirror.stores.azure_settings import AzureSettings, secrets_in
 from mirror.stores.driver import choose_driver
 from mirror.stores.gcs import GcsStore
+from mirror.stores.known_options import check_options
 from mirror.stores.local import LocalStore
 from mirror.stores.obstore_azure import ObstoreAzureStore
 from mirror.stores.obstore_s3 import ObstoreS3Store
@@ -29,7 +30,7 @@ _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "az": "az
 StoreOpener = Callable[[Location, MirrorConfig], Store]  # makes a store as ``open_store`` does
 
 
-def check_protocol(location: Location) -> None:
+def _check_protocol(location: Location) -> None:
     """Make sure that something installed can open this kind of store.
 
     Raises:
@@ -55,18 +56,25 @@ def check_protocol(location: Location) -> None:
         ) from error
 
 
+def check_settings(location: Location, config: MirrorConfig) -> None:
+    """Make sure that a mirror can be opened as its settings say, as far as that shows without contacting anything.
+
+    Raises:
+        ConfigError: nothing installed can open it, or its library does not take the storage options.
+    """
+    _check_protocol(location)
+    check_options(location, config.storage_options, _redactor(location, config.storage_options))
+
+
 def open_store(location: Location, config: MirrorConfig) -> Store:
     """Make the store for a location, as a mirror's settings say; nothing is contacted.
 
     Raises:
         ConfigError: nothing installed can open it.
     """
-    check_protocol(location)
+    _check_protocol(location)
     options = config.storage_options
-    user_info = location.root.partition("/")[0].rpartition("@")[0]
-    given = [] if location.protocol in CONTAINER_PROTOCOLS else [user_info, user_info.partition(":")[2]]
-    given += secrets_in(options) if location.protocol in AZURE_PROTOCOLS else []
-    redact = Redactor({"options": options, "credentials": given})  # some libraries name a place without its protocol
+    redact = _redactor(location, options)
     if location.protocol == "file":
         return LocalStore(location, redact=redact, threads=config.workers, fsync=config.fsync)
     chosen = choose_driver(location, config).settings
@@ -84,3 +92,10 @@ def open_store(location: Location, config: MirrorConfig) -> Store:
     from mirror.stores.generic import FsspecStore  # noqa: PLC0415 - it imports fsspec, which no other store needs at once
 
     return FsspecStore(location, options, redact=redact, threads=config.workers)
+
+
+def _redactor(location: Location, options: Mapping[str, object]) -> Redactor:
+    user_info = location.root.partition("/")[0].rpartition("@")[0]
+    given = [] if location.protocol in CONTAINER_PROTOCOLS else [user_info, user_info.partition(":")[2]]
+    given += secrets_in(options) if location.protocol in AZURE_PROTOCOLS else []
+    return Redactor({"options": options, "credentials": given})  # some libraries name a place without its protocol

@@ -323,7 +323,8 @@ def test_no_secret_is_in_what_a_mirror_says(tmp_path: Path, caplog: pytest.LogCa
     caplog.set_level(logging.DEBUG)
     write_files(tmp_path, "tr_a")
     memory = MemoryStore()
-    config = MirrorConfig(storage_options={"key": "CANARY-1", "secret": "CANARY-2", "client_kwargs": {"x": "CANARY-3"}})
+    client = {"aws_session_token": "CANARY-3"}
+    config = MirrorConfig(storage_options={"key": "CANARY-1", "secret": "CANARY-2", "client_kwargs": client})
     with mirror_on(FaultyStore(memory, failing(NO_BUCKET)), **config.as_mapping()) as mirror:
         mirror.submit(tmp_path, "tr_a")
         assert not mirror.flush(0.05)

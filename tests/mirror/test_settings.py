@@ -43,6 +43,7 @@ def test_a_run_without_a_mirror_opens_none(tmp_path: Path) -> None:
         (("/records", "s3://bucket/run", {"wrokers": 3}), "did you mean 'workers'"),
         (("/records", "nosuch://bucket/run", None), "nosuch"),
         (("/records", "s3://", None), "names no bucket"),
+        (("/records", "s3://bucket/run", {"storage_options": {"endpint": "x"}}), "did you mean 'endpoint_url'"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once(
