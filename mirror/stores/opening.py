@@ -27,17 +27,32 @@ _MODULES = {"s3": "s3fs", "gs": "gcsfs", **dict.fromkeys(AZURE_PROTOCOLS, "adlfs
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure", "adl": "azure"}
 
 
+_WEB = frozenset({"http", "https"})
+# What fsspec opens and no mirror can be written to: repositories, archives, and data within a URL.
+_READ_ONLY = frozenset({"github", "git", "gist", "dvc", "zip", "tar", "libarchive", "reference", "data"})
+
 StoreOpener = Callable[[Location, MirrorConfig], Store]  # makes a store as ``open_store`` does
 
 
 def _check_protocol(location: Location) -> None:
-    """Make sure that something installed can open this kind of store.
+    """Make sure that this kind of store can be a mirror, and that something installed can open it.
 
     Raises:
-        ConfigError: nothing can; the sentence says what to install.
+        ConfigError: it cannot be one, or nothing can; the sentence says what to write or to install.
     """
     if location.protocol == "file":
         return
+    if location.protocol in _WEB:
+        service = "/".join(location.shown.split("/")[:3])
+        raise ConfigError(
+            f"{location.shown} is a web address, which can only be read: write s3://bucket/prefix, with the option "
+            f"endpoint_url={service} if that is an S3 service"
+        )
+    if location.protocol in _READ_ONLY:
+        raise ConfigError(
+            f"{location.shown} can only be read: give a mirror that can be written, such as s3://bucket/prefix, "
+            "gs://bucket/prefix or a path"
+        )
     module = _MODULES.get(location.protocol)
     if module is not None and importlib.util.find_spec(module) is not None:
         return  # importing it takes half a second: that is left to who makes a request, if anybody does

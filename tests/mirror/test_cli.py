@@ -165,6 +165,15 @@ def test_what_cannot_be_copied_makes_the_run_partial(line: Line, tmp_path: Path)
         (["sync", "s3://user:secret@b/x", "{tmp}/records"], "s3://***@b/x is a URL where a record directory"),
         (["sync", "{tmp}/records", "nonsense://x"], "no store is known for nonsense://"),
         (["sync", "--dry-run", "{tmp}/records", "nonsense://x"], "no store is known for nonsense://"),
+        (
+            ["sync", "{tmp}/records", "http://me:pw@h:9/b/run"],
+            "http://h:9/b/run is a web address, which can only be read",
+        ),
+        (
+            ["verify", "https://h/b"],
+            "write s3://bucket/prefix, with the option endpoint_url=https://h if that is an S3",
+        ),
+        (["status", "github://org:repo@main/dir"], "can only be read: give a mirror that can be written"),
         (["sync", "{tmp}/records"], "the mirror's URL is missing: put it behind {tmp}/records"),
         (["watch", "s3://b/x"], "no record directory is named: put DIR before it"),
         (["sync", "{tmp}/records", "{tmp}/a-file"], "{tmp}/a-file is a file, not a directory"),

@@ -43,6 +43,11 @@ def test_a_run_without_a_mirror_opens_none(tmp_path: Path) -> None:
         (("/records", "s3://bucket/run", {"wrokers": 3}), "did you mean 'workers'"),
         (("/records", "nosuch://bucket/run", None), "nosuch"),
         (("/records", "s3://", None), "names no bucket"),
+        (
+            ("/records", "https://host/bucket/run", None),
+            "write s3://bucket/prefix, with the option endpoint_url=https://host ",
+        ),
+        (("/records", "zip://run.zip", None), "can only be read"),
         (("/records", "s3://bucket/run", {"storage_options": {"endpint": "x"}}), "did you mean 'endpoint_url'"),
     ],
 )

@@ -22,7 +22,7 @@ from references.pull import pull
 from tests.references.publishing import wait_until
 from tests.secrets import canaries
 
-DRIVERS = ("s3-obstore", "s3-fsspec", "s3-deep", "gcs", "gcs-account", "http")
+DRIVERS = ("s3-obstore", "s3-fsspec", "s3-deep", "gcs", "gcs-account", "webhdfs")
 REFUSALS = (
     *((403, "AccessDenied"), (403, "ExpiredToken"), (400, "AuthorizationHeaderMalformed"), (404, "NoSuchBucket")),
     *((503, "SlowDown"), (200, "OK")),
@@ -72,7 +72,7 @@ def victim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         url, options = {
             "s3": ("s3://bucket/run-7", canaries.s3_options(proxy.url)),
             "gcs": ("gs://bucket/run-7", canaries.gcs_options(proxy.url)),
-            "http": (f"http://me:{canaries.URL_PASSWORD}@{host}/run-7", {"client_kwargs": {}}),
+            "webhdfs": (f"webhdfs://me:{canaries.URL_PASSWORD}@{host}/run-7", {}),
         }[kind]
         options = {
             "deep": canaries.deep_s3_options(proxy.url),
