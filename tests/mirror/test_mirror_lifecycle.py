@@ -161,7 +161,7 @@ def test_a_forked_childs_mirror_works_and_the_parents_goes_on(
     """After a fork in the middle of the work both processes copy what they are given, and each has its own books."""
     place = DirectoryPlace(tmp_path / "mirror") if kind == "directory" else request.getfixturevalue("s3_place")
     script = """
-        import json, os, sys
+        import json, os, sys, warnings
         from pathlib import Path
         from mirror import RecordMirror
         url, options, records = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
@@ -169,6 +169,7 @@ def test_a_forked_childs_mirror_works_and_the_parents_goes_on(
         mirror = RecordMirror(url, storage_options=options)
         for record_id in ids[:10]:
             mirror.submit(records, record_id)
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of a fork beside threads: the point
         child = os.fork()
         if not child:
             before = mirror.stats()["submitted"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from mirror import MirrorError, RecordMirror, verify
+from tests.mirror.forks import in_child
 from tests.mirror.local_records import write_files
 
 
@@ -90,16 +91,16 @@ def test_a_pipe_among_the_receipts_is_not_waited_for(tmp_path: Path, records: Pa
 
 def test_a_forked_child_copies_however_busy_the_parent_is(tmp_path: Path) -> None:
     """Nothing that the parent's threads hold at that moment keeps the child's own mirror from working."""
+
+    def copy_one(mirror: RecordMirror) -> bool:
+        mirror.submit(tmp_path / "records", "tr_1")
+        return mirror.flush(20) and mirror.close(20)
+
     for number in range(30):
         write_files(tmp_path / "records", f"tr_{number}")
     for number in range(12):
         mirror = RecordMirror(tmp_path / f"mirror-{number}", fsync=False)
         for record in range(30):
             mirror.submit(tmp_path / "records", f"tr_{record}")
-        child = os.fork()
-        if not child:
-            signal.alarm(30)  # a child that hangs is killed, and seen
-            mirror.submit(tmp_path / "records", "tr_1")
-            os._exit(0 if mirror.flush(20) and mirror.close(20) else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert in_child(partial(copy_one, mirror))
         assert mirror.close(30)

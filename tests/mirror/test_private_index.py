@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 
 from mirror.private_index import PrivateIndex
+from tests.mirror.forks import in_child
 
 
 def test_rows_come_back() -> None:
@@ -32,17 +31,16 @@ def test_a_child_forked_while_others_work_can_work_too() -> None:
             index.execute_many("INSERT INTO number VALUES (?)", [[value] for value in range(50)])
             index.close()
 
+    def work_once() -> bool:
+        PrivateIndex("CREATE TABLE number (value INTEGER)").close()
+        return True
+
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
         thread.start()
     try:
         for _ in range(40):
-            child = os.fork()
-            if not child:
-                signal.alarm(20)  # a child that hangs is killed, and seen
-                PrivateIndex("CREATE TABLE number (value INTEGER)").close()
-                os._exit(0)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert in_child(work_once)
     finally:
         ended.set()
         for thread in threads:

@@ -15,11 +15,22 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 LOOPBACK = "127.0.0.1"
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """An authority that nobody else knows, and what it vouches for: 127.0.0.1."""
+    """An authority that nobody else knows, and what it vouches for: 127.0.0.1; with all that RFC 5280 asks for."""
 
     trusted: Path  # everybody whom a client is to trust: this authority and the machine's own
     server: ssl.SSLContext = field(repr=False)
@@ -58,8 +69,13 @@ def _certificate(
         .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + dt.timedelta(days=7))
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    if issuer is not None:
+    if issuer is None:
+        builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
+    else:
         here = x509.IPAddress(ipaddress.ip_address(LOOPBACK))
+        above = x509.AuthorityKeyIdentifier.from_issuer_public_key((issuer_key or key).public_key())
         builder = builder.add_extension(x509.SubjectAlternativeName([here]), critical=False)
+        builder = builder.add_extension(above, critical=False)
     return key, builder.sign(issuer_key or key, hashes.SHA256())

@@ -240,8 +240,9 @@ made = PublisherProcess(spool=Spool(folder))
 
 def run_trainer(script: str, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
     """Begin a process of its own that publishes; its arguments are the run's id and the spool."""
+    unwarned = ("-W", "ignore::DeprecationWarning")  # newer Pythons warn of a fork beside threads: the point
     return subprocess.Popen(  # noqa: S603 - our own interpreter and script
-        [sys.executable, "-c", _TRAINER + script, *arguments],
+        [sys.executable, *unwarned, "-c", _TRAINER + script, *arguments],
         env={**environment, "PYTHONPATH": str(Path.cwd())},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
