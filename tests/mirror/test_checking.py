@@ -64,7 +64,7 @@ def reliable(store: Store) -> ReliableStore:
 
 
 def expect(name: str, size_bytes: int = len(DATA)) -> ExpectedFile:
-    return ExpectedFile(name, name.partition(".")[0], size_bytes, xxhash.xxh3_128_hexdigest(DATA), None, None)
+    return ExpectedFile(name, size_bytes, xxhash.xxh3_128_hexdigest(DATA))
 
 
 @pytest.mark.parametrize(("capacity", "most"), [(1, 1), (25, 2), (1_000, 6)])

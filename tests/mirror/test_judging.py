@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from mirror.store import ObjectInfo
 
 HASH = "0" * 32
 OTHER_HASH = "f" * 32
-EXPECTED = ExpectedFile("tr_1.json.zst", "tr_1", 10, HASH, "etag-1", None)
+EXPECTED = ExpectedFile("tr_1.json.zst", 10, HASH, "etag-1")
 FOUND = ObjectInfo(key="tr_1.json.zst", size_bytes=10, etag="etag-1")
 
 
@@ -47,7 +48,7 @@ def test_an_object_with_the_right_bytes_and_another_identity_is_changed() -> Non
 
 def test_a_version_decides_alone() -> None:
     """A GCS etag changes with an object's metadata, its generation only with its bytes."""
-    expected = EXPECTED._replace(version_id="1")
+    expected = msgspec.structs.replace(EXPECTED, version_id="1")
     assert judge(expected, FOUND._replace(version_id="1", etag="moved")) is Standing.PRESENT
     assert kind_of(judge(expected, FOUND._replace(version_id="2"))) is FindingKind.CHANGED
 
@@ -92,7 +93,7 @@ def test_every_name_of_either_side_is_paired_once(expected: set[str], found: set
     def by_bytes(name: str) -> bytes:
         return name.encode()
 
-    wanted = [ExpectedFile(name, "r", 1, HASH, None, None) for name in sorted(expected, key=by_bytes)]
+    wanted = [ExpectedFile(name, 1, HASH) for name in sorted(expected, key=by_bytes)]
     listed = [ObjectInfo(key=name, size_bytes=1) for name in sorted(found, key=by_bytes)]
     pairing = Pairing(iter(wanted))
     pairs = [pair for start in range(0, len(listed), page) for pair in pairing.page(listed[start : start + page])]

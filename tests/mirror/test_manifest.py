@@ -45,10 +45,48 @@ def test_the_newest_receipt_wins_in_any_order(written: list[Receipt], random: ob
     newest = {one.id: one for one in sorted(written, key=lambda one: one.at)}
     manifest = Manifest()
     fill(manifest, shuffled)
-    assert {one.id: one for one in manifest.records()} == newest
+    assert {one: manifest.get(one) for one in newest} == newest
     expected = sorted((file.name for one in newest.values() for file in one.files), key=str.encode)
     assert [file.name for file in manifest.files()] == expected
     assert len(manifest) == len(newest)
+    manifest.close()
+
+
+NAMES = ["", "a.json.zst", "a.b.json.zst", "a-b.x.zst", "a.", "b", "zz"]
+
+
+@given(st.lists(receipts), st.sampled_from(NAMES), st.sampled_from([*NAMES, None]))
+def test_a_range_of_files_is_what_lies_in_it(written: list[Receipt], after: str, until: str | None) -> None:
+    """Also where one id goes on behind another with a dot, so that the names of their files alternate."""
+    manifest = Manifest()
+    fill(manifest, written)
+    every = [file.name for file in manifest.files()]
+    assert every == sorted(set(every), key=str.encode)
+    found = [file.name for file in manifest.files(after, until)]
+    assert found == [name for name in every if name > after and (until is None or name <= until)]
+    assert [manifest.file(name) for name in every] == list(manifest.files())
+    assert {file.record_id for file in manifest.files()} == {one.id for one in written}
+    manifest.close()
+
+
+@given(st.sets(st.text("ab-ü", min_size=1, max_size=4)), st.integers(1, 5), st.integers(0, 5))
+def test_bounds_part_the_files_into_ranges_of_one_size(ids: set[str], files: int, first: int) -> None:
+    """What is listed by ranges is listed in whole pages."""
+    manifest = Manifest()
+    fill(manifest, [receipt(one, 1, "tokens", "x") for one in ids])
+    names = [file.name for file in manifest.files()]
+    assert manifest.count_files() == len(names) == 3 * len(ids)
+    assert manifest.every(files, first=first) == names[(first or files) - 1 :: files]
+    manifest.close()
+
+
+@given(st.lists(receipts), st.integers(1, 5))
+def test_bounds_ascend_whatever_the_ids(written: list[Receipt], files: int) -> None:
+    """Ranges must not overlap, or a file is looked at twice."""
+    manifest = Manifest()
+    fill(manifest, written)
+    bounds = manifest.every(files)
+    assert bounds == sorted(set(bounds), key=str.encode)
     manifest.close()
 
 
@@ -87,5 +125,5 @@ def test_what_has_arrived_is_kept_when_the_rest_does_not() -> None:
     manifest = Manifest()
     with pytest.raises(StoreError):
         asyncio.run(manifest.read(breaks()))
-    assert [one.id for one in manifest.records()] == ["a", "b"]
+    assert [manifest.get(one) for one in ("a", "b")] == [receipt("a", 1), receipt("b", 1)]
     manifest.close()
