@@ -62,7 +62,7 @@ def run_once(company: Company, load: Load) -> Beside:
     """Put load on a server in this company."""
     with ExitStack() as stack:
         records = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-beside-")))
-        store = stack.enter_context(standing("rclone", LATENCY_S, nice=19))
+        store = stack.enter_context(standing("rclone", LATENCY_S, aside=True))
         url = f"{store.bucket_url}/run"
         if company == "watch":
             stack.enter_context(_watching(records, url, store))
@@ -96,7 +96,7 @@ def _watching(records: Path, url: str, store: Endpoint) -> Iterator[None]:
 
 def run_submitting(records: Path) -> Submitting:
     """Hand over the records of a directory at a fixed rate."""
-    with standing("rclone", LATENCY_S, nice=19) as store:
+    with standing("rclone", LATENCY_S, aside=True) as store:
         task = Task(
             record_dir=str(records),
             url=f"{store.bucket_url}/run",

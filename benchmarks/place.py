@@ -42,16 +42,16 @@ class Endpoint:
 
 
 @contextmanager
-def standing(name: PlaceName, latency_s: float, *, nice: int = 0) -> Iterator[Endpoint]:
+def standing(name: PlaceName, latency_s: float, *, aside: bool = False) -> Iterator[Endpoint]:
     """Have a server with one empty bucket, whose answers take ``latency_s`` seconds longer.
 
-    ``nice``: by how much it steps back for others that want the CPU, as a machine elsewhere would not need it at all.
+    ``aside``: it runs when nobody else wants the CPU, as a machine elsewhere would not need it at all.
 
     Raises:
         ServerError: it did not come up; why is on standard error.
     """
-    command = ["nice", "-n", str(nice), sys.executable, "-m", "benchmarks.place", name]
-    command += ["--latency-ms", str(latency_s * 1000)]
+    command = [sys.executable, "-m", "benchmarks.place", name, "--latency-ms", str(latency_s * 1000)]
+    command += ["--aside"] if aside else []
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own interpreter and module
         line = process.stdout.readline() if process.stdout is not None else ""
         if not line:
@@ -75,7 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.place", description=__doc__)
     parser.add_argument("name", choices=get_args(PlaceName))
     parser.add_argument("--latency-ms", type=float, default=0.0, help="added to each round trip")
+    parser.add_argument("--aside", action="store_true", help="step back for whoever wants the CPU")
     arguments = parser.parse_args(argv)
+    if arguments.aside:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     if os.access(MEMORY, os.W_OK):
         tempfile.tempdir = MEMORY
     with SeaweedS3() if arguments.name == "seaweed" else RcloneS3() as server:
