@@ -81,8 +81,8 @@ class PullSummary:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything came that a mirror was to have."""
-        return not self.not_pulled and not self.bad_steps
+        """Whether everything came that was wanted, also what no mirror was to have."""
+        return not (self.not_pulled or self.local_only or self.bad_steps)
 
 
 def plan_record(listed: ListedRecord, receipt: Receipt | None, selection: Selection) -> Wanted | NotPulled | None:

@@ -44,9 +44,17 @@ def report_pull(summary: PullSummary, source: str, out: str, output: Output) -> 
             why=missing.why.value,
         )
     _report_local_only(summary.local_only, output)
+    if summary.local_only:
+        ids = [listed.record_id for listed in summary.local_only]
+        names = ", ".join(ids[:NAMED]) + (", ..." if len(ids) > NAMED else "")
+        output.error(
+            f"in no mirror, only on the disk of the server that wrote it: {plural(len(ids), 'record')} "
+            f"({_on_one_line(names)}); sync it there, or copy it from the place listed"
+        )
     if summary.left_out:
         output.remark(f"the mirror leaves out, on purpose: {_on_one_line(', '.join(sorted(summary.left_out)))}")
     failed = len(summary.not_pulled)
+    left = failed + len(summary.local_only) + len(summary.bad_steps)
     copied = f"{plural(summary.copied_records, 'record')} ({plural(summary.copied_files, 'file')}, "
     copied += f"{format_bytes(summary.copied_bytes)})"
     if summary.copied_records or not summary.is_complete:
@@ -62,7 +70,7 @@ def report_pull(summary: PullSummary, source: str, out: str, output: Output) -> 
         )
     return output.summary(
         text,
-        decide(done=summary.copied_records + summary.unchanged_records, left=failed + len(summary.bad_steps)),
+        decide(done=summary.copied_records + summary.unchanged_records, left=left),
         dry_run=summary.is_dry_run,
         source=source,
         out=out,

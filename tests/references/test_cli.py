@@ -63,20 +63,40 @@ def url(sample: SampleRun) -> str:
 
 
 def test_pull_brings_a_run_and_then_has_nothing_to_do(line: Line, sample: SampleRun, tmp_path: Path) -> None:
-    """Complete both times; what is on its node only is listed with where it is."""
-    first = line("pull", url(sample), tmp_path / "out")
-    second = line("pull", url(sample), tmp_path / "out", "--json")
+    """Complete both times: everything is in the mirror."""
+    chosen = [word for number in range(1, 6) for word in ("--id", f"tr_{number}")]
+    first = line("pull", url(sample), tmp_path / "out", *chosen)
+    second = line("pull", url(sample), tmp_path / "out", "--json", *chosen)
 
     assert first.code == second.code == 0
     assert "pulled 5 records (10 files, " in first.out
-    assert f"local only  tr_6  10.0.0.5:{tmp_path}/records/tr_6.json.zst" in first.out
+    assert first.err == ""
     assert {key: value for key, value in second.summary.items() if key in ("copied", "unchanged", "failed")} == {
         "copied": 0,
         "unchanged": 10,
         "failed": 0,
     }
-    assert [one["id"] for one in second.of_type("local_only")] == ["tr_6"]
     assert tree(tmp_path / "out" / "train") == sample.pulled(ids=[f"tr_{number}" for number in range(1, 6)])
+
+
+@pytest.mark.parametrize("options", [(), ("--only-trained",)], ids=["everything", "only what trained"])
+def test_what_no_mirror_has_makes_a_pull_partial(
+    line: Line, sample: SampleRun, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """By one rule, whatever is chosen: the rest comes, and it is said how many did not, which, and where they are."""
+    sample.step(3, ["tr_7"], mirrored=False, trained=True)
+    lacking = ["tr_7"] if options else ["tr_6", "tr_7"]
+    for copied in (5, 0):
+        ran = line("pull", url(sample), tmp_path / "out", "--json", *options)
+        assert (ran.code, ran.summary["copied_records"], ran.summary["failed"]) == (3, copied, 0)
+        assert [one["id"] for one in ran.of_type("local_only")] == lacking
+        assert ran.summary["local_only"] == len(lacking)
+        count = "1 record" if options else "2 records"
+        assert f"only on the disk of the server that wrote it: {count} ({', '.join(lacking)}); sync it there" in ran.err
+    said = line("pull", url(sample), tmp_path / "elsewhere", *options)
+    assert f"local only  tr_7  10.0.0.5:{tmp_path}/records/tr_7.json.zst\n" in said.out
+    nothing = line("pull", url(sample), tmp_path / "out", "--id", "tr_7", *options)
+    assert (nothing.code, len(nothing.err.splitlines())) == (1, 1)
 
 
 def test_pull_takes_what_is_chosen(line: Line, sample: SampleRun, tmp_path: Path) -> None:
@@ -98,7 +118,7 @@ def test_pull_names_what_does_not_come(line: Line, sample: SampleRun, tmp_path: 
     ran = line("pull", url(sample), tmp_path / "out", "--json")
 
     assert (ran.code, ran.summary["failed"], ran.summary["copied_records"]) == (3, 1, 4)
-    [error] = ran.of_type("error")
+    [error] = [found for found in ran.of_type("error") if "id" in found]
     assert (error["id"], error["why"]) == ("tr_2", "missing")
     assert "error: tr_2 of train step 1 did not come" in ran.err
 
@@ -111,7 +131,8 @@ def test_what_a_step_says_stays_on_its_line(line: Line, sample: SampleRun, tmp_p
     sample.index(StepIndex(run=sample.name, phase="train", step=4, rows=(option,)))
     ran = line("pull", url(sample), tmp_path / "out")
 
-    assert ran.code == 0
+    assert ran.code == 3
+    assert len(ran.err.splitlines()) == 1
     assert len([text for text in ran.out.splitlines() if text.startswith("local only")]) == 3
     assert not [text for text in ran.out.splitlines() if text.startswith("error")]
     assert "local only  tr_option  nobody said where" in ran.out

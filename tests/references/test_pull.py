@@ -178,7 +178,7 @@ def test_files_without_a_receipt_are_not_trusted(local_run: SampleRun, tmp_path:
 
 
 def test_records_that_are_on_their_node_only_are_listed(local_run: SampleRun, tmp_path: Path) -> None:
-    """As scp takes them; they are no failure of a pull."""
+    """As scp takes them; without them the pull is not complete."""
     local_run.step(1, ["tr_a"])
     location = RecordLocation(host="2001:db8::7", path="/data/tr_c.json.zst")
     rows = (
@@ -192,7 +192,7 @@ def test_records_that_are_on_their_node_only_are_listed(local_run: SampleRun, tm
         "/data/tr_b.json.zst",
         "[2001:db8::7]:/data/tr_c.json.zst",
     ]
-    assert summary.is_complete
+    assert (summary.not_pulled, summary.is_complete) == ([], False)
     assert (summary.records, summary.copied_records) == (3, 1)
 
 
