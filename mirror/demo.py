@@ -33,8 +33,9 @@ def run_demo(directory: Path, say: Callable[[str], object]) -> Verification:
         raise ConfigError(f"{directory} is not an empty directory: name one that is, or that does not exist yet")
     records, mirror = directory / "records", directory / "mirror"
     records.mkdir(parents=True)
-    ids = write_corpus(records, profile="text", count=RECORDS, seed=7)
-    say(f"wrote {RECORDS} sample records as a capture server does: {records}")
+    ids = write_corpus(records, profile="tokens", count=RECORDS, seed=7)
+    names = sorted(path.name for path in records.glob(f"{ids[0]}.*"))
+    say(f"wrote {RECORDS} sample records as a capture server does, such as {' + '.join(names)}: {records}")
 
     with RecordMirror(mirror) as copier:
         for record_id in ids:
@@ -44,7 +45,8 @@ def run_demo(directory: Path, say: Callable[[str], object]) -> Verification:
         say(f"copied them in the background, {format_bytes(copier.stats()['bytes'])}, with receipts: {mirror}")
 
     first = verify(mirror, [records], level=EVERYTHING, grace_s=0)
-    _expect(first.intact == RECORDS and not first.findings, f"a fresh mirror has findings: {first.findings}")
+    count = RECORDS * len(names)
+    _expect(first.intact == count and not first.findings, f"a fresh mirror has findings: {first.findings}")
     say(f"verified: {first.intact} of {first.files} files read back, every hash is right")
 
     damaged = mirror / document_name(ids[0])
@@ -63,7 +65,7 @@ def run_demo(directory: Path, say: Callable[[str], object]) -> Verification:
     mended = repair(mirror, [records], level=EVERYTHING, grace_s=0)
     _expect(mended.restored_files == 1, f"the repair restored {mended.restored_files} files instead of 1")
     last = verify(mirror, [records], level=EVERYTHING, grace_s=0)
-    _expect(last.intact == RECORDS and not last.findings, f"damage is left after the repair: {last.findings}")
+    _expect(last.intact == count and not last.findings, f"damage is left after the repair: {last.findings}")
     say(f"repaired from the records: {mended.restored_files} file sent again, {last.intact} of {last.files} intact")
     return last
 

@@ -340,9 +340,13 @@ def test_demo_shows_the_whole_job(tmp_path: Path) -> None:
     )
 
     assert done.stderr == ""
-    assert "step 2: 8 attempts, 7 trained, 1 superseded, 7 references" in done.stdout
+    assert "step 2: 8 attempts, 7 trained, 1 superseded, 21 references" in done.stdout
     assert done.stdout.endswith("the demonstration did what it promises\n")
     assert (tmp_path / "demo" / "pulled" / "train" / "index" / "step-1.json").exists()
+    for path in (tmp_path / "demo" / "records").glob("*.json.zst"):  # a newcomer sees what a record is made of
+        record_id = path.name.removesuffix(".json.zst")
+        assert (path.parent / f"{record_id}.tokens.zst").exists()
+        assert (path.parent / f"{record_id}.sampling_mask.zst").exists()
     assert list((tmp_path / "demo" / "wandb").glob("offline-run-*"))
 
 
@@ -358,7 +362,7 @@ def test_demo_makes_its_own_directory(line: Line, tmp_path: Path) -> None:
 def test_demo_says_it_for_programs_or_not_at_all() -> None:
     """JSON lines with a summary that counts; nothing at all when quiet."""
     said = run_command("demo", "--json")
-    assert (said.code, said.summary["records"], said.summary["unchanged"]) == (0, 40, 40)
+    assert (said.code, said.summary["records"], said.summary["unchanged"]) == (0, 40, 120)
     assert {found["type"] for found in said.lines} == {"step", "summary"}
     assert run_command("demo", "-q") == Ran(0, "", "")
 
