@@ -16,6 +16,7 @@ from mirror.redact import redact_url
 from mirror.stores.azure_place import AZURE_PROTOCOLS, PUBLIC_SUFFIX, place_of
 
 _WHERE = ("account_host", "account_name", "host", "port")  # options of other stores that say which one it is
+_AT = "\tat "  # no URL has a tab
 _IN_A_CONNECTION_STRING = re.compile(r"(?:^|;)\s*(AccountName|BlobEndpoint)\s*=([^;]*)", re.IGNORECASE)
 
 
@@ -28,6 +29,20 @@ def place_id(location: Location, options: Mapping[str, object]) -> str:
     digest = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:12]
     readable = re.sub(r"[^A-Za-z0-9]+", "-", redact_url(identity.partition("\n")[0])).strip("-")[:60]
     return f"{readable}-{digest}"
+
+
+def words_for_place(location: Location, options: Mapping[str, object]) -> str:
+    """Say on one line which place it is: the URL and, behind a tab, the endpoint or account where it has one."""
+    if location.directory is not None:
+        return location.shown
+    more = [part for part in _identity(location, options).split("\n")[1:] if part and part not in location.base]
+    return location.shown + (_AT + redact_url(", ".join(more)) if more else "")
+
+
+def part_words(words: str) -> tuple[str, str | None]:
+    """Take such a line apart: the URL, and where that is."""
+    url, _, where = words.partition(_AT)
+    return url, where or None
 
 
 def _identity(location: Location, options: Mapping[str, object]) -> str:

@@ -18,6 +18,7 @@ from mirror.kinds import Kinds
 from mirror.limiter import Limiter
 from mirror.location import Location
 from mirror.loop import LoopThread
+from mirror.place import words_for_place
 from mirror.receipts.ledger import Ledger
 from mirror.receipts.segments import PREFIX as RECEIPTS
 from mirror.receipts.segments import make_writer_id, write_probe
@@ -121,7 +122,9 @@ async def _assemble(plan: Plan, backlog: Backlog, kinds: Kinds) -> tuple[Engine,
         copier=copier,
         backlog=backlog,
         kinds=kinds,
-        open_ledger=lambda path: Ledger(path, plan.place, writer, url=plan.location.shown),
+        open_ledger=lambda path: Ledger(
+            path, plan.place, writer, url=words_for_place(plan.location, config.storage_options)
+        ),
         mirror_directory=plan.location.directory,
         workers=config.workers,
         rescan_s=config.rescan_s,

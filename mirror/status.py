@@ -14,7 +14,8 @@ from mirror.location import parse_location
 from mirror.looking import look
 from mirror.loop import run_in_loop
 from mirror.names import KNOWN_KINDS, parse_name
-from mirror.receipts.ledger import places, read_url, reading
+from mirror.place import part_words
+from mirror.receipts.ledger import Ledger, places, read_url, reading
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.receipt import Receipt
 from mirror.receipts.segments import PREFIX, SegmentReader
@@ -41,8 +42,14 @@ class PlaceStatus:
 
     place: str  # the mirror's name beside the records
     url: str | None  # without credentials; None where an older release wrote the receipts
+    where: str | None  # the endpoint or account of that URL; None: the usual one, or not known
     receipted: int  # records that were copied at some time, also those that are no longer here
     uncopied: int  # finished records here that are not in it as they are now
+
+    @property
+    def words(self) -> str:
+        """Which mirror it is, for people."""
+        return (self.url or self.place) + (f" at {self.where}" if self.where else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +58,7 @@ class DirectoryStatus:
 
     directory: Path
     records: int  # finished ones
+    can_keep: bool  # whether this user could keep receipts beside them
     places: tuple[PlaceStatus, ...]
 
 
@@ -96,6 +104,7 @@ def read_directory(directory: Path) -> DirectoryStatus:
     kinds = KNOWN_KINDS | find_kinds(directory)
     return DirectoryStatus(
         directory=directory,
+        can_keep=_can_keep(directory),
         records=sum(entry.kind is None for entry in iter_entries(directory)),
         places=tuple(_read_place(directory, place, kinds) for place in places(directory)),
     )
@@ -121,7 +130,16 @@ def is_record_directory(text: str) -> bool:
 def _read_place(directory: Path, place: str, kinds: Collection[str]) -> PlaceStatus:
     with reading(directory, place) as ledger:
         uncopied = sum(len(chunk.uncopied) for chunk in look(directory, ledger, kinds))
-        return PlaceStatus(place=place, url=read_url(directory, place), receipted=ledger.count(), uncopied=uncopied)
+        url, where = part_words(read_url(directory, place) or "")
+        return PlaceStatus(place=place, url=url or None, where=where, receipted=ledger.count(), uncopied=uncopied)
+
+
+def _can_keep(directory: Path) -> bool:
+    ledger = Ledger(directory, "any", "reader")  # a name under which nothing is ever written
+    try:
+        return ledger.can_keep()
+    finally:
+        ledger.close()
 
 
 async def _noting(receipts: AsyncIterator[Receipt], status: MirrorStatus) -> AsyncIterator[Receipt]:

@@ -15,7 +15,7 @@ from mirror.errors import ConfigError
 from mirror.location import parse_location
 from mirror.loop import run_in_loop
 from mirror.names import parse_name
-from mirror.place import place_id
+from mirror.place import place_id, words_for_place
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.segments import SegmentReader
 from mirror.record import read_state
@@ -75,7 +75,8 @@ def repair(
             result = RepairResult(plan=plan)
             if plan.steps and confirm(plan):
                 place = place_id(location, settings.storage_options)
-                mender = Mender(store, source, manifest, elsewhere, place, location.shown, settings, result)
+                words = words_for_place(location, settings.storage_options)
+                mender = Mender(store, source, manifest, elsewhere, place, words, settings, result)
                 await mender.apply(plan.steps)
             return result
         finally:

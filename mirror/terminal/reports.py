@@ -368,17 +368,23 @@ def report_directory_status(status: DirectoryStatus, output: Output) -> int:
         directory=str(status.directory),
         records=status.records,
     )
+    alike = Counter(place.words for place in status.places)
     for place in status.places:
+        words = place.words if alike[place.words] == 1 else f"{place.words} ({place.place})"  # of an older release
         output.line(
             "place",
-            f"{place.url or place.place}: {plural(place.receipted, 'record')} receipted, {place.uncopied:,} uncopied",
+            f"{words}: {plural(place.receipted, 'record')} receipted, {place.uncopied:,} uncopied",
             url=place.url,
+            where=place.where,
             place=place.place,
             receipted=place.receipted,
             uncopied=place.uncopied,
         )
-    if not status.places:
+    if not status.places and status.can_keep:
         output.remark("it was never copied to a mirror")
+    elif not status.places:
+        how = f"`record-mirror verify URL {status.directory}` tells"
+        output.remark(f"no receipts are there, and none can be kept there: what of it a mirror has, {how}")
     return output.summary(None, Exit.COMPLETE, directory=str(status.directory), records=status.records)
 
 

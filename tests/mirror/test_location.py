@@ -8,7 +8,7 @@ import pytest
 
 from mirror.errors import ConfigError
 from mirror.location import parse_location
-from mirror.place import place_id
+from mirror.place import part_words, place_id, words_for_place
 
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST")
 
@@ -174,6 +174,28 @@ def test_one_place_has_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     names.add(place_id(location, {"client_kwargs": {"region_name": "x"}}))
     names.add(place_id(parse_location("s3://bucket/run/"), {}))
     assert len(names) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "where"),
+    [
+        ("s3://bucket/run", {}, None),
+        ("s3://bucket/run", {"client_kwargs": {"endpoint_url": "http://a:1/"}}, "http://a:1"),
+        ("az://c/run", {"account_name": "one", "account_key": "canary"}, "one"),
+        (
+            "az://c/run",
+            {"connection_string": "AccountName=b;AccountKey=canary;BlobEndpoint=http://e:1"},
+            "b, http://e:1",
+        ),
+        ("abfss://c@one.dfs.core.windows.net/run", {}, None),
+        ("smb://share/run", {"host": "one", "password": "canary"}, "host=one"),
+        ("/a/path", {"account_name": "unused"}, None),
+    ],
+)
+def test_a_place_is_told_in_words(url: str, options: dict[str, object], where: str | None) -> None:
+    """By its URL and by what else tells it from others, as far as that is not in the URL; never by a secret."""
+    location = parse_location(url)
+    assert part_words(words_for_place(location, options)) == (location.shown, where)
 
 
 def test_a_places_name_is_a_plain_directory_name() -> None:

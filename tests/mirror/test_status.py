@@ -12,6 +12,8 @@ from mirror.cli import commands
 from mirror.errors import EmptyMirrorError
 from mirror.status import DirectoryStatus, MirrorStatus, is_record_directory, read_directory, read_mirror
 from mirror.terminal.commands import run
+from mirror.testing.stores import MemoryStore
+from tests.mirror.command_line import Line
 from tests.mirror.local_records import write_files
 
 
@@ -65,8 +67,46 @@ def test_a_directory_is_described_place_by_place(tmp_path: Path) -> None:
 def test_a_directory_that_was_never_copied(tmp_path: Path) -> None:
     """Its records are counted, and nothing is written there."""
     write_files(tmp_path, "tr_a")
-    assert read_directory(tmp_path) == DirectoryStatus(directory=tmp_path, records=1, places=())
+    assert read_directory(tmp_path) == DirectoryStatus(directory=tmp_path, records=1, can_keep=True, places=())
     assert not (tmp_path / ".mirror").exists()
+
+
+def test_where_no_receipts_can_be_kept_nobody_knows_what_was_copied(tmp_path: Path, line: Line) -> None:
+    """Such as on a read-only disk: it is not said that nothing was, but who can tell."""
+    records = tmp_path / "records"
+    write_files(records, "tr_a")
+    assert line("status", records).err == "it was never copied to a mirror\n"
+    (records / ".mirror").touch()  # nobody can write below a file, not even root
+    copy(records, tmp_path / "m")
+    said = line("status", records)
+    assert (said.code, said.out) == (0, f"{records}: 1 finished record\n")
+    assert said.err.startswith("no receipts are there, and none can be kept there: ")
+    assert said.err.endswith(f"`record-mirror verify URL {records}` tells\n")
+
+
+def test_one_bucket_on_two_endpoints_is_two_places(tmp_path: Path, line: Line) -> None:
+    """Each line says which it is; by the place's name where an older release kept the URL alone."""
+    write_files(tmp_path / "records", "tr_a")
+    for port in (1, 2):
+        options = {"endpoint_url": f"http://me:canary@10.0.0.5:{port}", "key": "k", "secret": "canary"}
+        store = MemoryStore()
+        with RecordMirror("s3://bucket/run", open_store=store.opened, storage_options=options) as mirror:
+            mirror.scan(tmp_path / "records")
+            assert mirror.flush(60)
+    said = line("status", tmp_path / "records")
+    counts = "1 record receipted, 0 uncopied"
+    assert sorted(said.out.splitlines()[1:]) == [
+        f"s3://bucket/run at http://***@10.0.0.5:{port}: {counts}" for port in (1, 2)
+    ]
+    places = line("status", "--json", tmp_path / "records").of_type("place")
+    assert [place["url"] for place in places] == ["s3://bucket/run"] * 2
+    assert {place["where"] for place in places} == {f"http://***@10.0.0.5:{port}" for port in (1, 2)}
+    for kept in (tmp_path / "records" / ".mirror").glob("*/url"):
+        kept.write_text("s3://bucket/run\n")
+    said = line("status", tmp_path / "records")
+    assert sorted(said.out.splitlines()[1:]) == sorted(
+        f"s3://bucket/run ({place['place']}): {counts}" for place in places
+    )
 
 
 def test_a_link_beside_the_records_is_no_mirror(tmp_path: Path) -> None:
