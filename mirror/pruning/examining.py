@@ -220,8 +220,8 @@ def _other_mirrors(directory: Path, place: str, stack: contextlib.ExitStack) -> 
     others = [
         _Other(
             stack.enter_context(reading(directory, name)),
-            f"another mirror of the directory, {(read_url(directory, name) or name).expandtabs(1)}, does not have it as "
-            f"it is now (if that one is given up, delete {directory / DIRECTORY / name})",
+            f"another mirror of the directory, {(read_url(directory, name) or name).expandtabs(1)}, does not have it "
+            f"as it is now (if that one is given up, delete {directory / DIRECTORY / name})",
         )
         for name in places(directory)
         if name != place
