@@ -35,6 +35,7 @@ class Keep(enum.StrEnum):
     WITHDRAWN = "withdrawn"  # a mirror is replacing it, or was cut short while it did
     LINKED = "linked"  # a file of it has a second name, or is none
     ELSEWHERE = "elsewhere"  # another mirror of the same directory does not have it yet
+    HIDDEN = "hidden"  # a prune was killed while it deleted it: what that hid may be newer
     CHANGED = "changed"  # it was written again since it was copied
     DAMAGED = "damaged"  # the mirror's copy is not as its receipt says
     UNCHECKED = "unchecked"  # the mirror's copy could not be checked

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from mirror.loop import iterate_in_loop
 from mirror.place import place_id
 from mirror.pruning.examining import Examiner, next_done
 from mirror.pruning.judging import Keep, PruneRules, PruneStep
+from mirror.pruning.leftovers import settle
 from mirror.pruning.removing import remove_record
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.segments import SegmentReader
@@ -73,6 +75,7 @@ def prune(
     each: Callable[[PruneStep], object] = lambda _step: None,
     progress: Callable[[PruneResult], object] = lambda _result: None,
     stop: Callable[[], bool] = lambda: False,
+    clock: Callable[[], float] = time.time,
 ) -> PruneResult:
     """Delete the records of directories that are proved to be in a mirror; servers and mirrors there may be running.
 
@@ -85,6 +88,7 @@ def prune(
         each: called with each record when it has been deleted or kept.
         progress: called now and then with what is known so far.
         stop: asked between records, and some times a second; True ends the run, and no record is half deleted.
+        clock: tells how old is what a killed prune left, in Unix seconds.
 
     Raises:
         StoreError: the mirror's receipts could not be read: nothing is known, and nothing was deleted.
@@ -100,6 +104,7 @@ def prune(
         refuse_the_mirror(directory, location.directory)
         if confirmed and not os.access(directory, os.W_OK | os.X_OK):
             raise RecordError(f"nothing can be deleted in {directory}: prune it as the user that writes the records")
+    hidden = {directory: settle(directory, now_s=clock(), confirmed=confirmed) for directory in directories}
     result = PruneResult(confirmed=confirmed)
     found = iterate_in_loop(_examine(directories, location, settings, rules or PruneRules()))
     with contextlib.closing(cast("Generator[list[PruneStep]]", found)) as examined:  # ends the work when we leave early
@@ -107,7 +112,11 @@ def prune(
             for step in steps:
                 if stop():
                     break
-                done = _apply(step) if confirmed and step.keep is None else step
+                name = hidden[step.directory].get(step.record_id)
+                if name is not None and step.keep is None:
+                    done = replace(step, keep=Keep.HIDDEN, detail=f"a prune was killed while it deleted it, see {name}")
+                else:
+                    done = _apply(step) if confirmed and step.keep is None else step
                 result.note(done)
                 each(done)
             progress(result)

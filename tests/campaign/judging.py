@@ -78,7 +78,8 @@ def _of_pruning(
     only_here = () if discards else stage.scenario.options["exclude"]
     yield "what exists nowhere else stays", laws.nothing_unique_was_pruned(written, on_disk, only_here)
     if pruners and all(pruner.code == 0 for pruner in pruners):
-        yield "what is safe is pruned in the end", laws.all_that_is_safe_was_pruned(written, on_disk, only_here)
+        safe = laws.all_that_is_safe_was_pruned(written, on_disk, only_here, stage.record_dirs)
+        yield "what is safe is pruned in the end", safe
     yield "no litter", laws.nothing_hidden_is_left(stage.record_dirs, kills=actors.kills)
 
 

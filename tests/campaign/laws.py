@@ -47,10 +47,14 @@ def nothing_unique_was_pruned(
 
 
 def all_that_is_safe_was_pruned(
-    written: Mapping[str, bytes], on_disk: Mapping[str, bytes], only_here: Collection[str]
+    written: Mapping[str, bytes],
+    on_disk: Mapping[str, bytes],
+    only_here: Collection[str],
+    directories: Collection[Path] = (),
 ) -> Iterator[str]:
-    """Nothing is left on disk but the records with a file of a kind that is only there."""
-    ids = _records_with(on_disk, only_here)
+    """Nothing is left on disk but the records with a file of a kind that is only there, or that a killed prune hid."""
+    hidden = [path.name.split("-", 2)[-1] for directory in directories for path in directory.glob(".pruned-*")]
+    ids = _records_with(on_disk, only_here) | {parsed.record_id for name in hidden if (parsed := parse_name(name))}
     for name in written.keys() & on_disk.keys():
         if (parsed := parse_name(name)) and parsed.record_id not in ids:
             yield f"{name} is in the mirror, and still on disk"

@@ -123,7 +123,8 @@ def test_what_was_pruned_wrongly_is_seen(tmp_path: Path) -> None:
     assert list(laws.nothing_unique_was_pruned(written, {}, [])) == []
     assert len(list(laws.all_that_is_safe_was_pruned(written, written, ["experts"]))) == 2
     assert len(list(laws.all_that_is_safe_was_pruned(written, of_a, []))) == 3
-    (tmp_path / ".pruned-1-aa").write_bytes(b"x")
+    (tmp_path / ".pruned-01234567-tr_a.json.zst").write_bytes(b"x")
+    assert list(laws.all_that_is_safe_was_pruned(written, of_a, [], [tmp_path])) == []
     assert list(laws.nothing_hidden_is_left([tmp_path], kills=1)) == []
     assert len(list(laws.nothing_hidden_is_left([tmp_path], kills=0))) == 1
 

@@ -131,6 +131,34 @@ def test_an_interrupt_in_the_middle_leaves_nothing_hidden(tmp_path: Path, moment
     assert contents(tmp_path) == {"tr_a.tokens.zst": b"old"}
 
 
+def test_without_hard_links_nothing_is_replaced_either(tmp_path: Path, moments: Moments) -> None:
+    """Twice written again within one deletion, where what goes back has to be renamed: the last one stays."""
+
+    def refuse() -> None:
+        replace_file(tmp_path / "tr_a.json.zst", b"newest")
+        raise PermissionError(errno.EPERM, "no hard links here")
+
+    write_files(tmp_path, "tr_a", b"old")
+    verified = [state_of(tmp_path / "tr_a.json.zst")]
+    moments.before("os.rename", "tr_a.json.zst", lambda: replace_file(tmp_path / "tr_a.json.zst", b"new"))
+    moments.before("os.link", ".pruned-", refuse)
+    assert not remove_record(tmp_path, verified)
+    assert moments.are_over
+    assert contents(tmp_path) == {"tr_a.json.zst": b"newest"}
+
+
+@pytest.mark.parametrize(("length", "sign"), [(229, "-"), (230, "~"), (246, "~")])
+def test_a_long_name_is_hidden_as_far_as_it_fits(tmp_path: Path, moments: Moments, length: int, sign: str) -> None:
+    """Whole where there is room for it, which another sign tells from its beginning alone."""
+    hidden: list[str] = []
+    name = "x" * length + ".json.zst"
+    write_files(tmp_path, "x" * length)
+    moments.before("os.remove", ".pruned-", lambda: hidden.extend(contents(tmp_path)))
+    assert remove_record(tmp_path, [state_of(tmp_path / name)])
+    assert contents(tmp_path) == {}
+    assert hidden[0][len(".pruned-01234567") :] == (sign + name)[:239]
+
+
 def test_a_newer_record_is_never_deleted_whenever_it_comes(tmp_path: Path) -> None:
     """A server writes the record again, sidecar first, at any moment of its deletion: it ends whole and visible."""
     rng = random.Random(1)  # noqa: S311 - no secret
