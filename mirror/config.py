@@ -69,7 +69,7 @@ class MirrorConfig:
     """
 
     exclude: tuple[str, ...] = ()  # sidecar kinds that are not copied
-    workers: int = 64  # requests under way at most
+    workers: int = 128  # requests under way at most
     max_bytes_in_flight: int = 64 << 20  # of file contents held in memory at most
     queue_size: int = 100_000  # records waiting at most; more are late, and found again on disk
     timeout_s: float = 60.0  # of one attempt at one request; doubled for the next when it ran out
