@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from mirror.config import MirrorConfig
 from mirror.errors import StoreError
@@ -112,7 +114,17 @@ def test_ordinary_options_are_not_blanked() -> None:
 
 def test_what_a_url_gives_a_store_is_blanked_without_the_protocol_too() -> None:
     """Some libraries name a place by what stands behind ``://``, user info included."""
-    location = parse_location(f"https://me:{CANARY}@127.0.0.1:9/run-7")
+    said = f"no connection to me:{CANARY}@127.0.0.1:9"
+
+    class Telling(MemoryFileSystem):  # type: ignore[misc] # fsspec ships no types
+        """A filesystem whose library does so."""
+
+        def pipe_file(self, path: str, value: bytes, **_options: object) -> None:  # noqa: ARG002 - fsspec's signature
+            """Fail, and tell where."""
+            raise ConnectionRefusedError(said)
+
+    fsspec.register_implementation("telling", Telling, clobber=True)
+    location = parse_location(f"telling://me:{CANARY}@127.0.0.1:9/run-7")
 
     async def use() -> None:
         store = open_store(location, MirrorConfig())
@@ -123,5 +135,5 @@ def test_what_a_url_gives_a_store_is_blanked_without_the_protocol_too() -> None:
 
     with pytest.raises(StoreError) as refused:
         asyncio.run(use())
-    assert CANARY not in str(refused.value)
+    assert "no connection to ***@127.0.0.1:9" in str(refused.value)
     assert CANARY not in location.shown
