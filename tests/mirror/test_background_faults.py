@@ -304,9 +304,13 @@ def test_bytes_in_flight_and_requests_are_bounded(tmp_path: Path) -> None:
 
 def test_two_writers_of_one_directory_and_one_place(tmp_path: Path) -> None:
     """Several servers share both without knowing of each other: all is there, and each has receipts of its own."""
-    ids = write_corpus(tmp_path, profile="tiny", count=40, seed=1)
     memory = MemoryStore()
     with mirror_on(memory) as first, mirror_on(memory) as second:
+        for mirror, record_id in ((first, "tr_first"), (second, "tr_second")):
+            write_files(tmp_path, record_id)
+            mirror.scan(tmp_path)
+            assert mirror.flush(30)
+        ids = write_corpus(tmp_path, profile="tiny", count=40, seed=1)
         for number, record_id in enumerate(ids):
             (first if number % 2 else second).submit(tmp_path, record_id)
         assert first.flush(30)
@@ -314,8 +318,9 @@ def test_two_writers_of_one_directory_and_one_place(tmp_path: Path) -> None:
         assert_books_balance(first)
         assert_books_balance(second)
     assert memory.records == on_disk(tmp_path)
-    assert set(receipts_in(memory)) == set(ids)
-    assert len({receipt.writer for receipt in receipts_in(memory).values()}) == 2
+    receipts = receipts_in(memory)
+    assert set(receipts) == {*ids, "tr_first", "tr_second"}
+    assert receipts["tr_first"].writer != receipts["tr_second"].writer
 
 
 def test_no_secret_is_in_what_a_mirror_says(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
