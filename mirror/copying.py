@@ -13,7 +13,7 @@ import functools
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -23,9 +23,11 @@ import xxhash
 from mirror.allowance import Allowance
 from mirror.errors import RecordChangedError, RecordError, RecordGoneError
 from mirror.names import check_name, document_name
+from mirror.reading import read_at, reading_threads
 from mirror.receipts.receipt import FileReceipt, Receipt, following
 from mirror.record import FileState, Record, read_record, read_state
 from mirror.store import PART_BYTES, WHOLE_BYTES, Parts, Stored
+from mirror.stores.threads import DaemonThreads
 
 MAX_ROUNDS = 5  # how often a record may change under our hands before it is left for later
 
@@ -40,6 +42,7 @@ class Copier:
     writer: str
     host: str
     clock: Callable[[], float] = time.time
+    threads: DaemonThreads = field(default_factory=reading_threads)  # to be closed
 
 
 class Sink(Protocol):
@@ -217,9 +220,9 @@ async def _send(copier: Copier, directory: Path, state: FileState, progress: _Pr
             known = progress.known.get(name)
             announce = functools.partial(_announce, copier, directory, now, progress)
             if now.size_bytes > WHOLE_BYTES:
-                receipt, sent = await _send_large(copier.store, descriptor, now, known, announce)
+                receipt, sent = await _send_large(copier, descriptor, now, known, announce)
             else:
-                receipt, sent = await _send_whole(copier.store, descriptor, now, known, announce)
+                receipt, sent = await _send_whole(copier, descriptor, now, known, announce)
         finally:
             os.close(descriptor)
     progress.known[name] = receipt
@@ -247,24 +250,23 @@ def _announce(copier: Copier, directory: Path, state: FileState, progress: _Prog
 
 
 async def _send_whole(
-    store: Sink, descriptor: int, state: FileState, known: FileReceipt | None, announce: Callable[[], None]
+    copier: Copier, descriptor: int, state: FileState, known: FileReceipt | None, announce: Callable[[], None]
 ) -> tuple[FileReceipt, bool]:
-    data = _read_at(descriptor, state.size_bytes, 0)
+    data = await read_at(copier.threads, descriptor, state.size_bytes, 0)
     digest = xxhash.xxh3_128_hexdigest(data)
     if known and (known.size, known.xxh3_128) == (len(data), digest):
         return replace(known, ctime_ns=state.ctime_ns, inode=state.inode), False
-    return _file_receipt(state, digest, await store.put(state.name, data, digest, before=announce)), True
+    return _file_receipt(state, digest, await copier.store.put(state.name, data, digest, before=announce)), True
 
 
 async def _send_large(
-    store: Sink, descriptor: int, state: FileState, known: FileReceipt | None, announce: Callable[[], None]
+    copier: Copier, descriptor: int, state: FileState, known: FileReceipt | None, announce: Callable[[], None]
 ) -> tuple[FileReceipt, bool]:
     """Send a file part by part; twice read where a receipt may make sending needless."""
     if known and known.size == state.size_bytes:
         hasher = xxhash.xxh3_128()
-        for part in _parts(descriptor, state.size_bytes):
+        async for part in _parts(copier, descriptor, state.size_bytes):
             hasher.update(part)
-            await asyncio.sleep(0)
         if hasher.hexdigest() == known.xxh3_128:
             return replace(known, ctime_ns=state.ctime_ns, inode=state.inode), False
     hasher = xxhash.xxh3_128()
@@ -272,17 +274,17 @@ async def _send_large(
     async def parts() -> AsyncIterator[bytes]:
         announce()
         hasher.reset()
-        for part in _parts(descriptor, state.size_bytes):
+        async for part in _parts(copier, descriptor, state.size_bytes):
             hasher.update(part)
             yield part
 
-    stored = await store.put_parts(state.name, parts, state.size_bytes)
+    stored = await copier.store.put_parts(state.name, parts, state.size_bytes)
     return _file_receipt(state, hasher.hexdigest(), stored), True
 
 
-def _parts(descriptor: int, size_bytes: int) -> Iterator[bytes]:
+async def _parts(copier: Copier, descriptor: int, size_bytes: int) -> AsyncIterator[bytes]:
     for start in range(0, size_bytes, PART_BYTES):
-        yield _read_at(descriptor, min(PART_BYTES, size_bytes - start), start)
+        yield await read_at(copier.threads, descriptor, min(PART_BYTES, size_bytes - start), start)
 
 
 def _file_receipt(state: FileState, digest: str, stored: Stored) -> FileReceipt:
@@ -310,13 +312,3 @@ def _open(directory: Path, name: str) -> tuple[int, FileState]:
         os.close(descriptor)
         raise RecordError(f"{path} is not a regular file: it is not copied")
     return descriptor, FileState.of(name, status)
-
-
-def _read_at(descriptor: int, size_bytes: int, start: int) -> bytes:
-    data = os.pread(descriptor, size_bytes, start)
-    while len(data) < size_bytes:
-        more = os.pread(descriptor, size_bytes - len(data), start + len(data))
-        if not more:
-            raise RecordChangedError("a file became shorter while it was read")
-        data += more
-    return data

@@ -156,6 +156,7 @@ class Engine:
         for directory in self._directories.values():
             directory.ledger.close()
         self._threads.close()
+        self._copier.threads.close()
         await self._store.aclose()
 
     @property

@@ -107,6 +107,7 @@ class Mender:
             for directory in self._directories.values():
                 directory.ledger.close()
             self._threads.close()
+            self._copier.threads.close()
             self._news.close()
 
     async def _take(self, step: RepairStep) -> None:
