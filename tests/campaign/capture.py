@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import uvloop
 import xxhash
 
 from mirror import RecordMirror
@@ -83,6 +84,7 @@ class _Server:
         self._directory = Path(job.record_dir)
         self._notes = Notes(job.notes)
         self._stop = Stop()
+        uvloop.new_event_loop().close()  # its library opens a pipe with the first loop, and keeps it
         self._files_before = open_files()
         self._mirror = RecordMirror.from_config(job.url, job.options) if job.url else None
         self._children: list[int] = []
