@@ -78,8 +78,10 @@ class Pairing:
     def page(self, objects: Iterable[ObjectInfo]) -> Iterator[Pair]:
         """Yield the pairs up to the end of the next page; a side is None where it has nothing of that name."""
         for found in objects:
-            if self._next is not None and self._next.name == found.key:  # nearly always
-                yield self._advance(), found
+            expected = self._next
+            if expected is not None and expected.name == found.key:  # nearly always
+                self._next = next(self._expected, None)
+                yield expected, found
                 continue
             while self._next is not None and self._next.name < found.key:
                 yield self._advance(), None

@@ -241,8 +241,10 @@ class Verifier:
             self._result.files += 1
             self._result.size_bytes += expected.size_bytes
             verdict = judge(expected, found)
-            if found is None or is_enough or verdict is not Standing.PRESENT:
+            if verdict is not Standing.PRESENT or found is None:
                 self._note(verdict, found)
+            elif is_enough:
+                self._note_present(found, 1)
             else:
                 yield expected, found
 
