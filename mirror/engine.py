@@ -364,6 +364,7 @@ class Engine:
                 await directory.read_from_mirror(SegmentReader(self._store))
         except BaseException as error:
             del self._directories[path]
+            ledger.close()
             directory.fail(error)
             raise
         directory.ready.set_result(None)

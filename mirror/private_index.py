@@ -2,15 +2,17 @@
 
 SQLite has locks of the whole process. A fork while another thread holds one would leave it locked in the child for
 ever, and whatever uses SQLite there would hang. So SQLite works under a lock of ours, for which a fork waits: never
-long, for nothing but SQLite happens under it.
+long, for nothing but SQLite happens under it. An index that nobody has any more is closed under it too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ _PAGE = 500  # rows fetched at once
 _PARAMETERS = 500  # of a statement; SQLite takes 999 everywhere
 CACHE = "PRAGMA cache_size=-8192"  # KiB, of some 50,000 rows
 
-_working = threading.Lock()
+_working = threading.RLock()  # again by whoever holds it: an index may be collected in the middle of another's work
 
 
 class PrivateIndex:
@@ -33,6 +35,8 @@ class PrivateIndex:
             self._connection = sqlite3.connect("", check_same_thread=False, isolation_level=None)
             for statement in ("PRAGMA synchronous=OFF", "PRAGMA journal_mode=OFF", CACHE, *statements, "BEGIN"):
                 self._connection.execute(statement).close()
+        self._let_go = weakref.finalize(self, _close, self._connection)
+        self._let_go.atexit = False  # threads may still work, and the file goes with the process
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return all its rows."""
@@ -63,13 +67,17 @@ class PrivateIndex:
                     return
                 yield from page
         finally:
-            with _working:
+            with _working, contextlib.suppress(sqlite3.ProgrammingError):  # its index may have been closed before it
                 cursor.close()
 
     def close(self) -> None:
         """Let the file go."""
-        with _working:
-            self._connection.close()
+        self._let_go()
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    with _working:
+        connection.close()
 
 
 if hasattr(os, "register_at_fork"):

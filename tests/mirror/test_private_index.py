@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from mirror.private_index import PrivateIndex
 from tests.mirror.forks import in_child
 
@@ -21,15 +23,30 @@ def test_rows_come_back() -> None:
     index.close()
 
 
-def test_a_child_forked_while_others_work_can_work_too() -> None:
-    """However busy the parent's threads are at that moment, no lock is left behind in the child."""
+def test_a_query_may_be_left_in_the_middle() -> None:
+    """Also by somebody who closes the index first."""
+    index = PrivateIndex("CREATE TABLE number (value INTEGER)")
+    index.execute_many("INSERT INTO number VALUES (?)", ([value] for value in range(1_200)))
+    numbers = index.iterate("SELECT value FROM number ORDER BY value")
+    assert next(numbers) == (0,)
+    index.close()
+    del numbers
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_child_forked_while_others_work_can_work_too(*, closes: bool) -> None:
+    """However busy the parent's threads are at that moment, no lock is left behind in the child.
+
+    Nor is one by an index that nobody closes, and that goes with the last who had it.
+    """
     ended = threading.Event()
 
     def work() -> None:
         while not ended.is_set():
             index = PrivateIndex("CREATE TABLE number (value INTEGER)")
             index.execute_many("INSERT INTO number VALUES (?)", [[value] for value in range(50)])
-            index.close()
+            if closes:
+                index.close()
 
     def work_once() -> bool:
         PrivateIndex("CREATE TABLE number (value INTEGER)").close()
