@@ -83,13 +83,12 @@ class Breaker:
     def succeeded(self) -> None:
         """Take note that the store answered, be it with a refusal of one file."""
         self._failures = 0
-        if self.state is BreakerState.CLOSED and not self._probing:
+        if self.state is BreakerState.CLOSED:
             return  # nobody waits
-        if self.state is not BreakerState.CLOSED:
-            logger.info("%s answers again after %.0f s; work goes on", self._name, self.away_s)
-            self.state, self.reason, self._open_since = BreakerState.CLOSED, None, None
-            self._pause_s = FIRST_PAUSE_S
-            self._refusal_told = False
+        logger.info("%s answers again after %.0f s; work goes on", self._name, self.away_s)
+        self.state, self.reason, self._open_since = BreakerState.CLOSED, None, None
+        self._pause_s = FIRST_PAUSE_S
+        self._refusal_told = False
         self._probing = False
         self._wake()
 

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from mirror.backlog import Added, Backlog, Job, Outcome
@@ -33,9 +32,10 @@ from mirror.names import document_name
 from mirror.receipts.ledger import Ledger
 from mirror.receipts.segments import SegmentReader, SegmentWriter, write_probe
 from mirror.record import read_state
-from mirror.record_directory import RecordDirectory, RecordReceipts, refuse_the_mirror
+from mirror.record_directory import RecordDirectory, RecordReceipts, learn_from_mirror, refuse_the_mirror
 from mirror.reliable import ReliableStore
 from mirror.sharing import Shared
+from mirror.stats import Totals
 from mirror.stores.threads import DaemonThreads
 
 logger = logging.getLogger(__name__)
@@ -43,18 +43,6 @@ logger = logging.getLogger(__name__)
 FLUSH_EVERY_S = 3.0  # while there are new receipts
 TICK_S = 1.0  # how often late directories are considered
 LAST_FLUSH_S = 5.0  # for the last receipts when a close runs out of time
-
-
-@dataclass(slots=True)
-class Totals:
-    """What was done; written on the event loop, read anywhere."""
-
-    sent_files: int = 0
-    sent_bytes: int = 0
-    kept_files: int = 0  # files of copied records that were in the mirror already
-    unchanged: int = 0  # records that a look found to be in the mirror already
-    lost: int = 0  # records whose local file was gone before it was copied
-    last_error: str | None = None
 
 
 class Engine:
@@ -288,13 +276,14 @@ class Engine:
         except (OSError, RecordError) as error:
             logger.warning("cannot look for late records in %s: %s", path, error)
 
-    async def _copy_on(self, job: Job | None) -> None:
+    async def _copy_on(self, job: Job) -> None:
         """Copy a record, and then whatever waits, until nothing does."""
-        while job is not None:
-            await self._copy(job)
+        following: Job | None = job
+        while following is not None:
+            await self._copy(following)
             self._room.set()
             await asyncio.sleep(0)  # one that needs no request has let nobody else have a turn
-            job = self._backlog.take()
+            following = self._backlog.take()
 
     async def _copy(self, job: Job) -> None:
         outcome, look_at = Outcome.LATE, 0.0
@@ -355,13 +344,15 @@ class Engine:
     async def _open(self, path: Path) -> RecordDirectory:
         ledger = self._open_ledger(path)
         others = Shared(lambda: self._threads.run(ledger.refresh))
-        directory = RecordDirectory(path, ledger, others, asyncio.get_running_loop().create_future())
+        reader = SegmentReader(self._store)
+        in_mirror = Shared(lambda: learn_from_mirror(ledger, reader))
+        directory = RecordDirectory(path, ledger, others, in_mirror, asyncio.get_running_loop().create_future())
         self._directories[path] = directory
         try:
             await self._threads.run(refuse_the_mirror, path, self._mirror_directory)
             await self._read_receipts(directory)
             if not await self._threads.run(ledger.can_keep):
-                await directory.read_from_mirror(SegmentReader(self._store))
+                await directory.in_mirror.anew()
         except BaseException as error:
             del self._directories[path]
             ledger.close()
@@ -388,6 +379,9 @@ class Engine:
         directory = self._directories.get(job.directory)
         if directory is not None:
             await self._threads.run(directory.ledger.refresh)
+            if not job.own and directory.ledger.get(job.record_id) is None:  # it was there: somebody deleted it
+                with contextlib.suppress(StoreError):
+                    await directory.in_mirror.anew()
             if directory.ledger.get(job.record_id) is not None:
                 return Outcome.MIRRORED  # copied, perhaps by another mirror, before it was deleted
         self._lose(job.directory, job.record_id)

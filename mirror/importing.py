@@ -1,4 +1,4 @@
-"""Imports of heavy clients, made on the mirror's own threads when they are first needed; a fork waits for them.
+"""Imports of heavy clients, made when they are first needed, mostly on the mirror's own threads; a fork waits for them.
 
 A child that was forked while another thread imported a module would wait for that module's lock for ever.
 """

@@ -19,6 +19,7 @@ from mirror.importing import importing
 T = TypeVar("T")
 
 EXIT_S = 1.0  # for what is under way when the interpreter exits to be cancelled
+LET_GO_S = 1.0  # for connections to be closed
 SETTLE_S = 0.05  # for obstore's threads to let go of a call that has ended
 _alive: weakref.WeakSet[LoopThread] = weakref.WeakSet()
 
@@ -75,6 +76,7 @@ class LoopThread:
         self._loop = uvloop.new_event_loop()  # asyncio's own costs a tenth more CPU for each small file
         self._lock = threading.Lock()
         self._is_closing = False
+        self._at_end: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         _alive.add(self)
@@ -94,6 +96,10 @@ class LoopThread:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 
+    def at_end(self, let_go: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have connections let go before the loop ends, also where nobody said that it should."""
+        self._at_end = let_go
+
     def close(self, timeout_s: float) -> None:
         """End the loop and its thread; a thread that does not end in time is left to the interpreter's exit."""
         with self._lock:
@@ -110,6 +116,9 @@ class LoopThread:
                 task.cancel()
             if tasks:
                 self._loop.run_until_complete(asyncio.wait(tasks, timeout=1))
+            if self._at_end is not None:
+                with contextlib.suppress(TimeoutError):
+                    self._loop.run_until_complete(asyncio.wait_for(self._at_end(), LET_GO_S))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()

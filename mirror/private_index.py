@@ -2,7 +2,7 @@
 
 SQLite has locks of the whole process. A fork while another thread holds one would leave it locked in the child for
 ever, and whatever uses SQLite there would hang. So SQLite works under a lock of ours, for which a fork waits: never
-long, for nothing but SQLite happens under it. An index that nobody has any more is closed under it too.
+long, for nothing but SQLite happens under it. What nobody has any more is closed under it too, later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _PAGE = 500  # rows fetched at once
 _PARAMETERS = 500  # of a statement; SQLite takes 999 everywhere
 CACHE = "PRAGMA cache_size=-8192"  # KiB, of some 50,000 rows
 
-_working = threading.RLock()  # again by whoever holds it: an index may be collected in the middle of another's work
+_working = threading.Lock()
+# What is collected, at any moment and under any lock, waits here for somebody who may wait for ours.
+_dropped: list[sqlite3.Connection | sqlite3.Cursor] = []
 
 
 class PrivateIndex:
@@ -32,11 +34,12 @@ class PrivateIndex:
     def __init__(self, *statements: str) -> None:
         """Make the tables by these statements."""
         with _working:
+            _close_dropped()
             self._connection = sqlite3.connect("", check_same_thread=False, isolation_level=None)
             for statement in ("PRAGMA synchronous=OFF", "PRAGMA journal_mode=OFF", CACHE, *statements, "BEGIN"):
                 self._connection.execute(statement).close()
-        self._let_go = weakref.finalize(self, _close, self._connection)
-        self._let_go.atexit = False  # threads may still work, and the file goes with the process
+        self._dropping = weakref.finalize(self, _dropped.append, self._connection)
+        self._dropping.atexit = False  # the file goes with the process
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return all its rows."""
@@ -67,17 +70,21 @@ class PrivateIndex:
                     return
                 yield from page
         finally:
-            with _working, contextlib.suppress(sqlite3.ProgrammingError):  # its index may have been closed before it
-                cursor.close()
+            _dropped.append(cursor)
 
     def close(self) -> None:
         """Let the file go."""
-        self._let_go()
+        self._dropping.detach()
+        with _working:
+            _close_dropped()
+            self._connection.close()
 
 
-def _close(connection: sqlite3.Connection) -> None:
-    with _working:
-        connection.close()
+def _close_dropped() -> None:
+    """Close what nobody has any more, under the lock."""
+    while _dropped:
+        with contextlib.suppress(sqlite3.ProgrammingError):  # a cursor whose index was closed before it
+            _dropped.pop().close()
 
 
 if hasattr(os, "register_at_fork"):

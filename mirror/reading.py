@@ -28,22 +28,19 @@ async def read_at(threads: DaemonThreads, descriptor: int, size_bytes: int, star
         RecordChangedError: it is shorter than that.
         OSError: it cannot be read.
     """
-    if size_bytes <= AT_ONCE_BYTES and _is_in_memory(descriptor, start + size_bytes - 1):
-        return _read(descriptor, size_bytes, start)
-    return await threads.run(_read, descriptor, size_bytes, start)
+    data = _read_from_memory(descriptor, size_bytes, start) if size_bytes <= AT_ONCE_BYTES else None
+    return data if data is not None else await threads.run(_read, descriptor, size_bytes, start)
 
 
-def _is_in_memory(descriptor: int, last: int) -> bool:
-    """Whether the page cache has the byte at ``last``, and so most likely those before it."""
+def _read_from_memory(descriptor: int, size_bytes: int, start: int) -> bytes | None:
+    """Return what the page cache holds; None where that is not all, or the file system cannot tell."""
     if _NOWAIT is None:
-        return True
+        return None
+    buffer = bytearray(size_bytes)
     try:
-        os.preadv(descriptor, [bytearray(1)], max(0, last), _NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system that does not tell, as those in memory
-        return True
-    return True
+        return bytes(buffer) if os.preadv(descriptor, [buffer], start, _NOWAIT) == size_bytes else None
+    except OSError:
+        return None
 
 
 def _read(descriptor: int, size_bytes: int, start: int) -> bytes:

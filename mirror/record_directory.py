@@ -29,6 +29,7 @@ class RecordDirectory:
     path: Path
     ledger: Ledger
     others: Shared  # reads what other mirrors have added to the ledger
+    in_mirror: Shared  # reads the mirror's own receipts into it
     ready: asyncio.Future[None]  # done when the receipts were read for the first time
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     wanted: Callable[[str], bool] = every_id  # the ids that looks are for
@@ -49,20 +50,6 @@ class RecordDirectory:
         names = {file.name for file in receipt.files}
         is_covered = bool(self.ledger.covered({record_id: record.document}, exclude))
         return is_covered and all(state.name in names for state in record.sidecars)
-
-    async def read_from_mirror(self, reader: SegmentReader) -> None:
-        """Learn from the mirror's own receipts what is there: the disk here keeps none.
-
-        Raises:
-            StoreError: they could not be read.
-        """
-        batch: list[Receipt] = []
-        async for receipt in reader.read():
-            batch.append(receipt)
-            if len(batch) >= BATCH:
-                self.ledger.learn(batch)
-                batch = []
-        self.ledger.learn(batch)
 
     def fail(self, error: BaseException) -> None:
         """Let all that wait for the directory know that it could not be opened."""
@@ -101,6 +88,21 @@ class RecordReceipts:
         withdrawal = following(self.ledger.last(self.record_id), line)
         self.ledger.append(withdrawal)
         return withdrawal
+
+
+async def learn_from_mirror(ledger: Ledger, reader: SegmentReader) -> None:
+    """Learn from the mirror's own receipts what is there: the disk keeps none, or could not.
+
+    Raises:
+        StoreError: they could not be read.
+    """
+    batch: list[Receipt] = []
+    async for receipt in reader.read():
+        batch.append(receipt)
+        if len(batch) >= BATCH:
+            ledger.learn(batch)
+            batch = []
+    ledger.learn(batch)
 
 
 def refuse_the_mirror(directory: Path, mirror_directory: Path | None) -> None:

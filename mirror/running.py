@@ -50,6 +50,7 @@ class Running:
         self.thread = LoopThread("record-mirror")
         self._woken = False
         self.engine, self.breaker, self.store = self.thread.start(_assemble(plan, backlog, kinds)).result()
+        self.thread.at_end(self.engine.aclose)
         self._work = self.thread.start(_begin(self.engine)).result()
 
     def wake(self) -> None:
@@ -85,7 +86,6 @@ class Running:
             task.cancel()
         await asyncio.wait({self._work, *others})
         await self.engine.last_flush()
-        await self.engine.aclose()
 
 
 async def _begin(engine: Engine) -> asyncio.Task[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypedDict
 
 
@@ -28,3 +29,15 @@ class MirrorStats(TypedDict):
     breaker: str  # closed, open or refused
     breaker_reason: str | None
     last_error: str | None
+
+
+@dataclass(slots=True)
+class Totals:
+    """What was done; written on the event loop, read anywhere."""
+
+    sent_files: int = 0
+    sent_bytes: int = 0
+    kept_files: int = 0  # files of copied records that were in the mirror already
+    unchanged: int = 0  # records that a look found to be in the mirror already
+    lost: int = 0  # records whose local file was gone before it was copied
+    last_error: str | None = None

@@ -241,7 +241,7 @@ class Verifier:
             self._result.files += 1
             self._result.size_bytes += expected.size_bytes
             verdict = judge(expected, found)
-            if verdict is not Standing.PRESENT or found is None:
+            if verdict is not Standing.PRESENT or found is None:  # the latter for the type alone
                 self._note(verdict, found)
             elif is_enough:
                 self._note_present(found, 1)

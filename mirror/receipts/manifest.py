@@ -71,12 +71,13 @@ class Manifest:
 
     def file(self, name: str) -> ExpectedFile | None:
         """Return what is expected under a file name."""
-        return next((file for file in self._files_of(_stems_of(name)) if file.name == name), None)
+        stem, _, _ = name.removesuffix(SUFFIX).rpartition(".")
+        return next((file for file in self._files_of([_stem(stem)]) if file.name == name), None)
 
     def files(self, after: str = "", until: str | None = None) -> Iterator[ExpectedFile]:
         """Yield the expected files behind ``after`` up to ``until`` (None: all), by the UTF-8 bytes of their names."""
         end = "" if until is None else "AND stem <= ?"
-        begun = self._index.select_in("SELECT stem, line FROM record WHERE stem IN", _stems_of(after))
+        begun = self._index.select_in("SELECT stem, line FROM record WHERE stem IN", _stems_in(after))
         others = self._index.iterate(
             f"SELECT stem, line FROM record WHERE stem > ? {end} ORDER BY stem",  # noqa: S608 - constants
             (after,) if until is None else (after, until),
@@ -94,7 +95,7 @@ class Manifest:
 
     def count_files(self) -> int:
         """Return the number of files."""
-        return int(self._index.execute("SELECT TOTAL(files) FROM record")[0][0])
+        return int(self._index.execute("SELECT COALESCE(SUM(files), 0) FROM record")[0][0])
 
     def every(self, files: int, *, first: int = 0) -> list[str]:
         """Return the names of the ``first`` file and of every ``files``-th behind it, ascending as ``files`` does."""
@@ -134,6 +135,6 @@ def _stem(record_id: str) -> str:
     return f"{record_id}."
 
 
-def _stems_of(name: str) -> Iterator[str]:
-    """Yield the stems of all records that might have a file of this name."""
+def _stems_in(name: str) -> Iterator[str]:
+    """Yield the stems of all records whose files may lie on both sides of a name."""
     return (name[: at + 1] for at, letter in enumerate(name) if letter == ".")

@@ -66,8 +66,7 @@ class ReceiptIndex:
     def find(self, record_id: str) -> Line | None:
         """Say where the line of a record's receipt should be; it may turn out to be another's."""
         key = _key(record_id)
-        if key in self._new_ids:
-            self._take_in()
+        self._take_in_any([key])
         rows = self._index.execute("SELECT journal, start, line FROM receipt WHERE id = ?", (key,))
         return Line(*rows[0]) if rows else None
 
@@ -79,8 +78,7 @@ class ReceiptIndex:
         """
         ids = {_key(record_id): record_id for record_id in documents}
         may_be_left_out = set(exclude)
-        if not self._new_ids.isdisjoint(ids):
-            self._take_in()
+        self._take_in_any(ids)
         found: dict[str, int] = {}
         rows = self._index.select_in("SELECT id, state, excluded, files FROM receipt WHERE id IN", ids)
         for key, state, excluded, files in rows:
@@ -94,8 +92,7 @@ class ReceiptIndex:
     def withdrawn(self, record_ids: Iterable[str]) -> set[str]:
         """Return which of these records have a newest line that withdraws what was receipted before."""
         ids = {_key(record_id): record_id for record_id in record_ids}
-        if not self._new_ids.isdisjoint(ids):
-            self._take_in()
+        self._take_in_any(ids)
         rows = self._index.select_in("SELECT id FROM receipt WHERE files = 0 AND id IN", ids)
         return {ids[key] for (key,) in rows}
 
@@ -107,6 +104,10 @@ class ReceiptIndex:
     def close(self) -> None:
         """Let the file go."""
         self._index.close()
+
+    def _take_in_any(self, ids: Iterable[int]) -> None:
+        if not self._new_ids.isdisjoint(ids):
+            self._take_in()
 
     def _take_in(self) -> None:
         self._insert(self._new)

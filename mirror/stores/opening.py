@@ -55,7 +55,7 @@ def _check_protocol(location: Location) -> None:
         )
     module = _MODULES.get(location.protocol)
     if module is not None and importlib.util.find_spec(module) is not None:
-        return  # importing it takes half a second: that is left to who makes a request, if anybody does
+        return  # importing it takes half a second: only unusual options and requests need that
     import fsspec  # noqa: PLC0415 - a tenth of a second, where nothing else needs it
 
     try:

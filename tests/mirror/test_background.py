@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 from concurrent.futures import CancelledError
 from pathlib import Path
 
@@ -277,6 +278,26 @@ def test_a_record_deleted_after_its_copy_is_not_lost(tmp_path: Path) -> None:
         mirror.submit(tmp_path, "tr_a")
         assert mirror.flush(30)
         assert (mirror.stats()["mirrored"], mirror.stats()["lost"]) == (2, 0)
+
+
+def test_a_record_that_is_receipted_in_the_mirror_alone_may_be_deleted(tmp_path: Path) -> None:
+    """The disk was full when it was copied: a later mirror finds it, a prune deletes it first, and nothing is lost."""
+    memory = MemoryStore()
+    write_files(tmp_path, "tr_a")
+    with mirror_on(memory) as mirror:
+        mirror.submit(tmp_path, "tr_a")
+        assert mirror.flush(30)
+    shutil.rmtree(tmp_path / ".mirror")
+    write_files(tmp_path, "tr_b")
+    stall, fault = stalling()
+    with mirror_on(FaultyStore(memory, fault), workers=1) as mirror:
+        mirror.submit(tmp_path, "tr_b")
+        mirror.scan(tmp_path)
+        (tmp_path / "tr_a.json.zst").unlink()
+        stall.released.happen()
+        assert mirror.flush(30)
+        stats = mirror.stats()
+        assert (stats["mirrored"], stats["failed"], stats["lost"]) == (2, 0, 0)
 
 
 def test_a_refused_file_fails_alone_and_is_tried_again_when_it_is_written_again(
