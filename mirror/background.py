@@ -232,10 +232,12 @@ class RecordMirror:
         if ending:
             if self._running is not None:
                 self._backlog.look_now()
-                self._running.wait_drained(
-                    self.config.shutdown_timeout_s if given_s is None else max(0.0, given_s), late_too=True
-                )
-                self._running.end()
+                try:
+                    self._running.wait_drained(
+                        self.config.shutdown_timeout_s if given_s is None else max(0.0, given_s), late_too=True
+                    )
+                finally:
+                    self._running.end()
             self._backlog.abandon()
             self._say_what_is_left()
         return not (self._backlog.late or self._backlog.pending or self._receipts_waiting())

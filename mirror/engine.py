@@ -374,6 +374,8 @@ class Engine:
             except StoreError as error:
                 self._note(error)
                 logger.warning("receipts are kept for the next flush: %s", error)
+            except Exception:
+                logger.exception("a bug kept receipts from the mirror; they are kept for the next flush")
 
     async def _gone(self, job: Job) -> Outcome:
         directory = self._directories.get(job.directory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures
+import concurrent.futures.thread  # now: once the interpreter is ending, its exit cannot be prepared any more
 import contextlib
 import os
 import sys

@@ -1,8 +1,9 @@
 """What a prune that was killed left hidden gets its name back, for it may be newer than what is in the mirror.
 
 Between the renaming of a file and its deletion nobody knows yet if it is the one that was verified. One that is hidden
-for an hour was left: no prune takes so long over a file. Nothing is replaced, and nothing deleted but what a newer file
-of its name replaced, or what is there by its own name too. Where a name was too long to be kept, people are told.
+for an hour was left: no prune takes so long over a file. Nothing is replaced, nothing deleted but what is there by its
+own name too, and no sidecar joins a document that was written since. Otherwise people are told, as where a name was too
+long to be kept.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from mirror.names import parse_name
+from mirror.names import document_name, parse_name
 from mirror.pruning.removing import CUT, HIDDEN_PREFIX, WHOLE, give_back
 from mirror.record import read_status
 
@@ -82,14 +83,17 @@ def _find(directory: Path) -> list[_Leftover]:
 def _settle(directory: Path, leftover: _Leftover, status: os.stat_result) -> bool:
     """Give a file its name back, or delete it; False: it stays as it is."""
     hidden, path = directory / leftover.hidden, directory / leftover.name
+    document = read_status(directory, document_name(leftover.record_id or ""))
+    if not leftover.is_document and document is not None and document.st_ctime_ns >= status.st_ctime_ns:
+        logger.warning("%s may be of before %s was written again: delete it, or rename it", hidden, path)
+        return False
     try:
         if give_back(hidden, path):
             logger.warning("a prune was killed while it deleted %s: it has its name back", path)
             return True
         other = read_status(directory, leftover.name)
-        if other is not None and _is_replaced(status, other):
+        if other is not None and (status.st_dev, status.st_ino) == (other.st_dev, other.st_ino):
             hidden.unlink()
-            logger.info("deleted %s, which a killed prune had left, and which was replaced since", hidden)
             return True
     except FileNotFoundError:
         return True  # another prune was faster
@@ -98,11 +102,3 @@ def _settle(directory: Path, leftover: _Leftover, status: os.stat_result) -> boo
         return False
     logger.warning("%s may be newer than %s: delete the one that is not wanted", hidden, path)
     return False
-
-
-def _is_replaced(hidden: os.stat_result, other: os.stat_result) -> bool:
-    """Whether what has the name now is the same file, or a newer one."""
-    if not stat.S_ISREG(other.st_mode):
-        return False
-    same = (hidden.st_dev, hidden.st_ino) == (other.st_dev, other.st_ino)
-    return same or other.st_mtime_ns > hidden.st_mtime_ns

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -33,15 +34,23 @@ _SWITCHES = {
     **dict.fromkeys(AZURE_PROTOCOLS, ("anon", "version_aware", "assume_container_exists")),
 }
 _TABLES = {"s3": ("client_kwargs", "config_kwargs", "s3_additional_kwargs"), "gs": ("session_kwargs",)}
+# Numbers on a command line that are meant as text: whatever looks like one is a fine key or name.
+TEXTS = frozenset(name for names in _TEXTS.values() for name in names)
 _USUAL_GCS = {"project", "access", "token", "endpoint_url", "requests_timeout", "requester_pays", "timeout"}
 # What every filesystem of fsspec takes, whether or not its own signature says so.
 _FSSPEC = {
     *("skip_instance_cache", "use_listings_cache", "listings_expiry_time", "max_paths"),
     *("asynchronous", "loop", "batch_size"),
 }
-_S3_REQUESTS = (
-    *("PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "AbortMultipartUpload"),
-    *("GetObject", "HeadObject", "ListObjectsV2"),
+# What gcsfs takes out of whatever else it is given.
+_UNSIGNED_GCS = {
+    *("retry_timeout", "retry_initial", "retry_maximum", "retry_multiplier"),
+    *("memmove_max_workers", "consistency"),
+}
+# What adlfs hands on to Azure's DefaultAzureCredential.
+_AZURE_CREDENTIAL = re.compile(
+    r"exclude_\w+_credential|\w+_(client|tenant)_id|\w+_tenant_name|authority|shared_cache_username|process_timeout|"
+    r"additionally_allowed_tenants|\w+_resource_id"
 )
 
 
@@ -96,9 +105,11 @@ def _check_s3(options: Mapping[str, object], redact: Callable[[str], str]) -> No
     client, config, extras = (dict(_table(options, name)) for name in _TABLES["s3"])
     _check_names(client, set(_parameters(Session.create_client)) - {"service_name", "config"}, "client_kwargs")
     if extras:
+        # s3fs gives each request what it takes of them: they may be shared with who makes others.
         service = Session().get_service_model("s3")
-        accepted = {name for request in _S3_REQUESTS for name in service.operation_model(request).input_shape.members}
-        _check_names(extras, accepted, "s3_additional_kwargs")
+        shapes = [service.operation_model(request).input_shape for request in service.operation_names]
+        accepted = {name for shape in shapes if shape is not None for name in shape.members}
+        _check_names(extras, {*accepted, "acl"}, "s3_additional_kwargs")
     try:
         AioConfig(**config)
         S3FileSystem(**{**options, "asynchronous": True, "skip_instance_cache": True})
@@ -113,7 +124,7 @@ def _check_gcs(options: Mapping[str, object]) -> None:
     from gcsfs import GCSFileSystem  # noqa: PLC0415 - heavy, and seldom needed
 
     # It ignores what it does not know, and making one asks for credentials.
-    _check_names(options, {*_parameters_of_class(GCSFileSystem), *_FSSPEC}, "gcsfs")
+    _check_names(options, {*_parameters_of_class(GCSFileSystem), *_UNSIGNED_GCS, *_FSSPEC}, "gcsfs")
 
 
 def _check_azure(location: Location, options: Mapping[str, object]) -> None:
@@ -125,8 +136,8 @@ def _check_azure(location: Location, options: Mapping[str, object]) -> None:
         return
     from adlfs import AzureBlobFileSystem  # noqa: PLC0415 - heavy, and seldom needed
 
-    # It ignores what it does not know.
-    _check_names(options, {*_parameters_of_class(AzureBlobFileSystem), *_FSSPEC}, "adlfs")
+    own = [name for name in options if not _AZURE_CREDENTIAL.fullmatch(name)]
+    _check_names(own, {*_parameters_of_class(AzureBlobFileSystem), *_FSSPEC}, "adlfs")
 
 
 def _check_other(location: Location, options: Mapping[str, object]) -> None:

@@ -24,7 +24,7 @@ from mirror.stores.s3 import S3Store
 from mirror.stores.s3_settings import S3Settings
 
 _MODULES = {"s3": "s3fs", "gs": "gcsfs", **dict.fromkeys(AZURE_PROTOCOLS, "adlfs")}
-_EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure", "adl": "azure"}
+_EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
 
 
 _WEB = frozenset({"http", "https"})
@@ -64,7 +64,7 @@ def _check_protocol(location: Location) -> None:
         extra = _EXTRAS.get(location.protocol)
         advice = f"pip install 'record-mirror[{extra}]'" if extra else str(error)
         raise ConfigError(f"{location.base} needs a package that is not installed: {advice}") from error
-    except ValueError as error:
+    except (ValueError, AttributeError) as error:  # the latter for what fsspec lists and its package has no more
         raise ConfigError(
             f"no store is known for {location.protocol}:// ({location.base}): use s3://, gs://, a path, or a protocol "
             "that fsspec lists"

@@ -183,7 +183,7 @@ class _Reader:
             client["root_certificate"] = _read_bundle(verify)
         proxies = self._botocore.pop("proxies", None)
         if isinstance(proxies, Mapping) and proxies:
-            if len(set(proxies.values())) > 1:
+            if len(set(map(str, proxies.values()))) > 1:
                 raise UnmappableError("obstore takes one proxy for every protocol")
             client["proxy_url"] = str(next(iter(proxies.values())))
 
@@ -213,7 +213,7 @@ class _Reader:
 
     def _signature_is_none(self) -> bool:
         signature = self._botocore.pop("signature_version", None)
-        if signature in _SIGNATURES:
+        if isinstance(signature, str | None) and signature in _SIGNATURES:
             return False
         if type(signature).__name__ == "UNSIGNED":  # botocore's
             return True

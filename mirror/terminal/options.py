@@ -32,6 +32,7 @@ from mirror.errors import ConfigError
 from mirror.location import GCS_PROTOCOLS, S3_PROTOCOLS
 from mirror.measures import parse_bytes, parse_seconds, show_bytes, show_seconds
 from mirror.redact import redact_url
+from mirror.stores.known_options import TEXTS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -183,9 +184,11 @@ def parse_storage_option(text: str) -> tuple[list[str], object]:
     if not equals or not all(path) or len(path) > MAX_DEPTH:
         raise ConfigError("--storage-option takes NAME=VALUE such as anon=true")
     try:
-        return path, json.loads(value)
+        found = json.loads(value)
     except (ValueError, RecursionError):
         return path, value
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return path, value if is_number and path[-1] in TEXTS else found
 
 
 def merge(base: Mapping[str, object], over: Mapping[str, object]) -> dict[str, object]:

@@ -196,6 +196,23 @@ if what == "raising":
 """
 
 
+LATE = """
+import atexit, sys
+from mirror import RecordMirror
+mirror = RecordMirror(sys.argv[2])
+atexit.register(lambda: print(mirror.submit(sys.argv[1], "tr_a"), mirror.flush(60), mirror.close(60)))
+"""
+
+
+def test_a_record_that_is_handed_over_while_the_interpreter_ends_is_copied(tmp_path: Path) -> None:
+    """Also the first one, with which the mirror's work begins."""
+    write_files(tmp_path / "records", "tr_a")
+    command = [sys.executable, "-c", LATE, str(tmp_path / "records"), str(tmp_path / "m")]
+    ended = subprocess.run(command, cwd=ROOT, timeout=WAIT_S, check=True, capture_output=True, text=True)  # noqa: S603 - our own interpreter and script
+    assert (ended.stdout, ended.stderr) == ("True True True\n", "")
+    assert (tmp_path / "m" / "tr_a.json.zst").exists()
+
+
 @pytest.mark.parametrize(("what", "code"), [("hanging", 0), ("working", 0), ("raising", 7)])
 def test_an_interpreter_that_exits_without_a_close_neither_hangs_nor_complains(
     tmp_path: Path, what: str, code: int

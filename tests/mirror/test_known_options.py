@@ -46,6 +46,7 @@ def check(url: str, options: Mapping[str, object], driver: str = "auto") -> None
             "adlfs has no storage option 'acount_key': did .*account_key",
         ),
         (AZURE, {"account_key": ["k"]}, "'account_key' is a list and must be text"),
+        ("adl://store/run", {}, "no store is known for adl://"),
     ],
 )
 def test_a_mistake_is_named_with_what_to_write(url: str, options: dict[str, object], words: str, driver: str) -> None:
@@ -68,6 +69,13 @@ def test_a_mistake_is_named_with_what_to_write(url: str, options: dict[str, obje
         (GCS, {"session_kwargs": {}, "consistency": "md5", "use_listings_cache": False, "block_size": 1}),
         (AZURE, {"account_name": "a", "account_key": "k", "anon": False, "max_concurrency": 4}),
         (AZURE, {"account_name": "a", "credential": object(), "account_host": "127.0.0.1:9"}),
+        (
+            S3,
+            {"s3_additional_kwargs": {"CopySourceSSECustomerKey": "k", "MetadataDirective": "COPY", "acl": "private"}},
+        ),
+        (GCS, {"retry_timeout": 5.0, "retry_initial": 1, "retry_maximum": 9, "retry_multiplier": 2}),
+        (AZURE, {"account_name": "a", "anon": False, "managed_identity_client_id": "00000000-0000"}),
+        (AZURE, {"account_name": "a", "anon": False, "exclude_cli_credential": True, "authority": "login"}),
         ("memory://run", {"whatever": 1}),
         ("/a/directory", {"whatever": 1}),
     ],

@@ -100,7 +100,7 @@ def test_sidecars_come_back_before_their_document(tmp_path: Path, moments: Momen
 
 
 def test_nothing_is_replaced(tmp_path: Path) -> None:
-    """A newer file of the name makes the hidden one useless; an older one, or what is none, leaves both as they are."""
+    """A file of the name, newer or older, or what is none, leaves both as they are: who knows which is wanted?"""
     hidden = [hide(tmp_path, f"tr_{name}.json.zst", b"hidden") for name in "abcd"]
     for name, moment in (("a", 2), ("b", -2)):
         write_files(tmp_path, f"tr_{name}", b"visible")
@@ -108,11 +108,19 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
     os.link(hidden[2], tmp_path / "tr_c.json.zst")
     (tmp_path / "tr_d.json.zst").symlink_to("tr_b.json.zst")
     waiting = settle(tmp_path, now_s=after(1))
-    assert waiting == {"tr_b": hidden[1].name, "tr_d": hidden[3].name}
+    assert waiting == {"tr_a": hidden[0].name, "tr_b": hidden[1].name, "tr_d": hidden[3].name}
     assert {path.name for path in hidden if path.exists()} == set(waiting.values())
     assert [contents(tmp_path)[f"tr_{name}.json.zst"] for name in "abcd"] == [
         *(b"visible", b"visible", b"hidden", b"visible"),
     ]
+
+
+def test_a_sidecar_does_not_join_a_document_that_was_written_since(tmp_path: Path) -> None:
+    """The server wrote the record again, without it: what was of two writings would pass for one."""
+    hidden = hide(tmp_path, "tr_a.tokens.zst", b"of before")
+    write_files(tmp_path, "tr_a", b"written again")
+    assert settle(tmp_path, now_s=after(1)) == {"tr_a": hidden.name}
+    assert contents(tmp_path) == {"tr_a.json.zst": b"written again", hidden.name: b"of before"}
 
 
 def test_a_file_that_comes_at_that_moment_is_not_replaced(tmp_path: Path, moments: Moments) -> None:
@@ -160,7 +168,7 @@ def run_prune(
 
 
 def test_a_prune_that_follows_a_killed_one_loses_nothing(tmp_path: Path) -> None:
-    """First it leaves the record alone that the other hid a file of, an hour later all are looked at again."""
+    """It leaves the record alone that the other hid a file of, until somebody has decided which file is wanted."""
     records, mirror = tmp_path / "records", tmp_path / "m"
     for record_id in ("tr_a", "tr_b"):
         write_files(records, record_id, b"old", tokens=b"old")
@@ -178,6 +186,8 @@ def test_a_prune_that_follows_a_killed_one_loses_nothing(tmp_path: Path) -> None
     result, kept = run_prune(records, mirror)
     assert (result.pruned, kept) == (1, [Keep.HIDDEN])
     assert contents(records) == {"tr_a.json.zst": b"newest", "tr_a.tokens.zst": b"newest", hidden: b"between"}
+    assert run_prune(records, mirror, hours=1)[1] == [Keep.HIDDEN]
+    (records / hidden).unlink()
     result, kept = run_prune(records, mirror, hours=1)
     assert (result.pruned, kept) == (1, [])
     assert contents(records) == {}

@@ -265,6 +265,8 @@ def test_dots_nest_and_values_are_json() -> None:
     """A value that is not JSON is taken as text."""
     assert parse_storage_option("a.b=1") == (["a", "b"], 1)
     assert parse_storage_option("a=x y") == (["a"], "x y")
+    assert parse_storage_option("secret=12345678") == (["secret"], "12345678")  # a fine one, whatever it looks like
+    assert parse_storage_option("key=12345e1") == (["key"], "12345e1")
     with pytest.raises(ConfigError, match="NAME=VALUE"):
         parse_storage_option("a..b=1")
 
