@@ -41,7 +41,7 @@ class PlaceStatus:
     """What a record directory's own receipts say of one mirror."""
 
     place: str  # the mirror's name beside the records
-    url: str | None  # without credentials; None where an older release wrote the receipts
+    url: str | None  # without credentials; None where no writer has kept it
     where: str | None  # the endpoint or account of that URL; None: the usual one, or not known
     receipted: int  # records that were copied at some time, also those that are no longer here
     uncopied: int  # finished records here that are not in it as they are now

@@ -80,9 +80,14 @@ class PullSummary:
     bad_steps: list[BadStep] = field(default_factory=list)
 
     @property
+    def left(self) -> int:
+        """How many records and steps did not come, also of what no mirror was to have."""
+        return len(self.not_pulled) + len(self.local_only) + len(self.bad_steps)
+
+    @property
     def is_complete(self) -> bool:
-        """Whether everything came that was wanted, also what no mirror was to have."""
-        return not (self.not_pulled or self.local_only or self.bad_steps)
+        """Whether everything came that was wanted."""
+        return not self.left
 
 
 def plan_record(listed: ListedRecord, receipt: Receipt | None, selection: Selection) -> Wanted | NotPulled | None:

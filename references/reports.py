@@ -54,7 +54,6 @@ def report_pull(summary: PullSummary, source: str, out: str, output: Output) -> 
     if summary.left_out:
         output.remark(f"the mirror leaves out, on purpose: {_on_one_line(', '.join(sorted(summary.left_out)))}")
     failed = len(summary.not_pulled)
-    left = failed + len(summary.local_only) + len(summary.bad_steps)
     copied = f"{plural(summary.copied_records, 'record')} ({plural(summary.copied_files, 'file')}, "
     copied += f"{format_bytes(summary.copied_bytes)})"
     if summary.copied_records or not summary.is_complete:
@@ -70,7 +69,7 @@ def report_pull(summary: PullSummary, source: str, out: str, output: Output) -> 
         )
     return output.summary(
         text,
-        decide(done=summary.copied_records + summary.unchanged_records, left=left),
+        decide(done=summary.copied_records + summary.unchanged_records, left=summary.left),
         dry_run=summary.is_dry_run,
         source=source,
         out=out,

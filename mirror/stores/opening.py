@@ -25,8 +25,6 @@ from mirror.stores.s3_settings import S3Settings
 
 _MODULES = {"s3": "s3fs", "gs": "gcsfs", **dict.fromkeys(AZURE_PROTOCOLS, "adlfs")}
 _EXTRAS = {"s3": "s3", "gs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure"}
-
-
 _WEB = frozenset({"http", "https"})
 # What fsspec opens and no mirror can be written to: repositories, archives, and data within a URL.
 _READ_ONLY = frozenset({"github", "git", "gist", "dvc", "zip", "tar", "libarchive", "reference", "data"})
