@@ -370,9 +370,7 @@ def report_directory_status(status: DirectoryStatus, output: Output) -> int:
     )
     alike = Counter(place.words for place in status.places)
     for place in status.places:
-        words = (
-            place.words if alike[place.words] == 1 else f"{place.words} ({place.place})"
-        )  # no endpoint kept
+        words = place.words if alike[place.words] == 1 else f"{place.words} ({place.place})"  # no endpoint kept
         output.line(
             "place",
             f"{words}: {plural(place.receipted, 'record')} receipted, {place.uncopied:,} uncopied",
