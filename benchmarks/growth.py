@@ -43,7 +43,7 @@ def run_steps(profile: ProfileName, records: int) -> dict[str, tuple[Cost, int]]
     Raises:
         RuntimeError: a step did not do what it is measured for.
     """
-    with tempfile.TemporaryDirectory(prefix="benchmark-growth-") as scratch, standing("rclone", 0.0) as store:
+    with tempfile.TemporaryDirectory(prefix="benchmark-growth-") as scratch, standing("seaweed", 0.0) as store:
         write_corpus(scratch, profile=profile, count=records, seed=SEED)
         files = sum(name.endswith(".zst") for name in os.listdir(scratch))  # noqa: PTH208 - names alone
         url = f"{store.bucket_url}/run"

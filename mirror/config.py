@@ -15,6 +15,7 @@ from typing import Any, Self, TypedDict
 from mirror.errors import ConfigError
 from mirror.measures import parse_bytes, parse_seconds
 from mirror.redact import redact_url
+from mirror.showing import MAX_CHARS, show
 
 ENV_PREFIX = "RECORD_MIRROR_"
 # Names that configurations already use.
@@ -32,7 +33,6 @@ MAX_COUNT = (1 << 31) - 1
 MAX_BYTES = (1 << 63) - 1
 MAX_TIME_S = 1e9  # some thirty years; threads cannot wait for much longer
 MAX_FILE_BYTES = 1 << 16  # of a configuration
-MAX_SHOWN_CHARS = 100  # of a wrong value
 MAX_DEPTH = 32  # of tables within tables
 _KIND = re.compile(r"[^\s.,;/\\\x00-\x1f\x7f-\x9f]{1,200}")
 _HOST = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,255}")
@@ -95,12 +95,12 @@ class MirrorConfig:
         if not self.timeout_s:
             raise ConfigError("timeout_s must be more than 0 seconds")
         if not isinstance(self.fsync, bool):
-            raise ConfigError(f"fsync must be true or false, not {_shown(self.fsync)}")
+            raise ConfigError(f"fsync must be true or false, not {show(self.fsync)}")
         if self.host is not None and (not isinstance(self.host, str) or not _HOST.fullmatch(self.host)):
-            raise ConfigError(f"host must be an address such as '10.0.0.5', not {_shown(self.host)}")
+            raise ConfigError(f"host must be an address such as '10.0.0.5', not {show(self.host)}")
         for name, known in (("upload_checksum", CHECKSUMS), ("driver", DRIVERS)):
             if getattr(self, name) not in known:
-                raise ConfigError(f"{name} must be one of {', '.join(known)}, not {_shown(getattr(self, name))}")
+                raise ConfigError(f"{name} must be one of {', '.join(known)}, not {show(getattr(self, name))}")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object] | None = None, /, **more: object) -> Self:
@@ -209,7 +209,7 @@ def _from_text(variable: str, option: str, text: str) -> object:
 
 
 def _known(name: str) -> str:
-    name = name[:MAX_SHOWN_CHARS]
+    name = name[:MAX_CHARS]
     name = ALIASES.get(name, name)
     known = [option.name for option in fields(MirrorConfig)]
     if name in known:
@@ -221,10 +221,10 @@ def _known(name: str) -> str:
 
 def _kinds(value: object) -> tuple[str, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Collection):
-        raise ConfigError(f"exclude must be a list of sidecar kinds such as ['experts'], not {_shown(value)}")
+        raise ConfigError(f"exclude must be a list of sidecar kinds such as ['experts'], not {show(value)}")
     for kind in value:
         if not isinstance(kind, str) or not _KIND.fullmatch(kind):
-            raise ConfigError(f"exclude must list sidecar kinds such as 'experts', not {_shown(kind)}")
+            raise ConfigError(f"exclude must list sidecar kinds such as 'experts', not {show(kind)}")
         if kind == "json":
             raise ConfigError("exclude lists 'json', which is the document itself: it is always copied")
     return tuple(sorted(set(value)))
@@ -257,27 +257,18 @@ def _plain(value: object, depth: int = 1) -> object:
 
 def _check_int(name: str, value: object, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{name} must be a whole number, not {_shown(value)}")
+        raise ConfigError(f"{name} must be a whole number, not {show(value)}")
     if value < 1:
-        raise ConfigError(f"{name} must be at least 1, not {_shown(value)}")
+        raise ConfigError(f"{name} must be at least 1, not {show(value)}")
     if value > most:
         raise ConfigError(f"{name} must be at most {most}, not more")
 
 
 def _seconds(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # noqa: PLR0124 - NaN alone
-        raise ConfigError(f"{name} must be a number of seconds, not {_shown(value)}")
+        raise ConfigError(f"{name} must be a number of seconds, not {show(value)}")
     if value < 0:
-        raise ConfigError(f"{name} must not be negative, not {_shown(value)}")
+        raise ConfigError(f"{name} must not be negative, not {show(value)}")
     if value > MAX_TIME_S:
         raise ConfigError(f"{name} must be a number of seconds, at most {MAX_TIME_S:.0f}")
     return float(value)
-
-
-def _shown(value: object) -> str:
-    """Return how a wrong value looks, not all of it where it is long."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, a table of tables of tables
-        return f"this {type(value).__name__}"
-    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}..."

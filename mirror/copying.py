@@ -26,7 +26,7 @@ from mirror.names import check_name, document_name
 from mirror.reading import read_at, reading_threads
 from mirror.receipts.receipt import FileReceipt, Receipt, following
 from mirror.record import FileState, Record, read_record, read_state
-from mirror.store import PART_BYTES, WHOLE_BYTES, Parts, Stored
+from mirror.store import PART_BYTES, WHOLE_BYTES, Data, Parts, Stored
 from mirror.stores.threads import DaemonThreads
 
 MAX_ROUNDS = 5  # how often a record may change under our hands before it is left for later
@@ -48,7 +48,7 @@ class Copier:
 class Sink(Protocol):
     """Where files are sent: a store that tries as often as it takes."""
 
-    async def put(self, key: str, data: bytes, xxh3_128: str, *, before: Callable[[], None] = ...) -> Stored:
+    async def put(self, key: str, data: Data, xxh3_128: str, *, before: Callable[[], None] = ...) -> Stored:
         """Write an object as ``Store.put``; ``before`` is called right before each request, which it may prevent."""
         ...
 
@@ -271,7 +271,7 @@ async def _send_large(
             return replace(known, ctime_ns=state.ctime_ns, inode=state.inode), False
     hasher = xxhash.xxh3_128()
 
-    async def parts() -> AsyncIterator[bytes]:
+    async def parts() -> AsyncIterator[Data]:
         announce()
         hasher.reset()
         async for part in _parts(copier, descriptor, state.size_bytes):
@@ -282,7 +282,7 @@ async def _send_large(
     return _file_receipt(state, hasher.hexdigest(), stored), True
 
 
-async def _parts(copier: Copier, descriptor: int, size_bytes: int) -> AsyncIterator[bytes]:
+async def _parts(copier: Copier, descriptor: int, size_bytes: int) -> AsyncIterator[Data]:
     for start in range(0, size_bytes, PART_BYTES):
         yield await read_at(copier.threads, descriptor, min(PART_BYTES, size_bytes - start), start)
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
 
 import xxhash
 
 from mirror.errors import BadNameError, RecordGoneError
 from mirror.judging import Finding, FindingKind
-from mirror.names import check_name, parse_name
+from mirror.names import check_name, document_name, parse_name
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.receipt import Receipt
-from mirror.record import FileState, find_kinds, iter_entries, read_record
+from mirror.record import FileState, find_kinds, iter_batches, read_record
 from mirror.store import CHUNK_BYTES
 from mirror.stores.threads import DaemonThreads
+
+_BATCH = 100  # records: one may have to be hashed
 
 
 async def check_directory(directory: Path, manifest: Manifest) -> AsyncIterator[Finding]:
@@ -27,32 +30,39 @@ async def check_directory(directory: Path, manifest: Manifest) -> AsyncIterator[
         OSError: the directory cannot be read.
     """
     threads = DaemonThreads(1, "record-mirror-check")
+    batches = _check(directory, manifest)
     try:
-        kinds = await threads.run(find_kinds, directory)
-        for entry in iter_entries(directory):
-            if entry.kind is not None:
-                continue
-            try:
-                check_name(entry.state.name)
-            except BadNameError as error:
-                yield Finding(
-                    kind=FindingKind.MISSING,
-                    name=ascii(entry.state.name)[1:-1],
-                    record_id=ascii(entry.record_id)[1:-1],
-                    detail=f"it is in {directory} and was never copied: {error}",
-                )
-                continue
-            try:
-                record = read_record(directory, entry.record_id, kinds)
-                receipt = manifest.get(entry.record_id)
-                for state in record.files:
-                    finding = await threads.run(_compare, directory, entry.record_id, state, receipt)
-                    if finding is not None:
-                        yield finding
-            except (RecordGoneError, FileNotFoundError):
-                continue  # deleted while we looked
+        while (findings := await threads.run(next, batches, None)) is not None:
+            for finding in findings:
+                yield finding
     finally:
         threads.close()
+
+
+def _check(directory: Path, manifest: Manifest) -> Iterator[list[Finding]]:
+    """Yield what is found in some of the records, then in others."""
+    kinds = find_kinds(directory)
+    for documents, _ in iter_batches(directory, _BATCH, but=kinds):
+        yield [finding for record_id in documents for finding in _check_record(directory, record_id, kinds, manifest)]
+
+
+def _check_record(directory: Path, record_id: str, kinds: Collection[str], manifest: Manifest) -> Iterator[Finding]:
+    try:
+        check_name(document_name(record_id))
+    except BadNameError as error:
+        yield Finding(
+            kind=FindingKind.MISSING,
+            name=ascii(document_name(record_id))[1:-1],
+            record_id=ascii(record_id)[1:-1],
+            detail=f"it is in {directory} and was never copied: {error}",
+        )
+        return
+    receipt = manifest.get(record_id)
+    with contextlib.suppress(RecordGoneError, FileNotFoundError):  # deleted while we looked
+        for state in read_record(directory, record_id, kinds).files:
+            finding = _compare(directory, record_id, state, receipt)
+            if finding is not None:
+                yield finding
 
 
 def _compare(directory: Path, record_id: str, state: FileState, receipt: Receipt | None) -> Finding | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mirror.errors import ConfigError
 from mirror.redact import redact_url
+from mirror.showing import show
 
 S3_PROTOCOLS = frozenset({"s3", "s3a"})
 GCS_PROTOCOLS = frozenset({"gs", "gcs"})
@@ -58,33 +59,35 @@ def parse_location(url: str | os.PathLike[str]) -> Location:
         ConfigError: it is empty, chained, or names no bucket.
     """
     if not isinstance(url, str | os.PathLike):
-        raise ConfigError(f"the mirror's URL must be text or a path such as s3://bucket/prefix, not {url!r}")
+        raise ConfigError(f"the mirror's URL must be text or a path such as s3://bucket/prefix, not {show(url)}")
     text = os.fspath(url)
     if not text.strip() or "\0" in text:
         raise ConfigError(
-            f"the mirror's URL {text!r} names nothing: give s3://bucket/prefix, gs://bucket/prefix or a path"
+            f"the mirror's URL {show(text)} names nothing: give s3://bucket/prefix, gs://bucket/prefix or a path"
         )
-    shown = redact_url(text)
+    shown = show(redact_url(text))
     match = _SCHEME.fullmatch(text)
     if match is None:
         if "://" in text or _ONE_SLASH.match(text):
-            raise ConfigError(f"the mirror's URL {shown!r} is neither protocol://place nor a path: give one of them")
+            raise ConfigError(f"the mirror's URL {shown} is neither protocol://place nor a path: give one of them")
         return _directory(text)
     protocol, rest = match[1].lower(), match[2]
     if re.search(r"::[A-Za-z0-9+.\-]+://", rest):
-        raise ConfigError(f"the mirror's URL {shown!r} chains protocols: name the store alone")
+        raise ConfigError(f"the mirror's URL {shown} chains protocols: name the store alone")
     if protocol in {"file", "local"}:
         host, slash, path = rest.partition("/")
         if host not in {"", "localhost"} or not slash:
-            raise ConfigError(f"the mirror's URL {shown!r} names a host: write file:///{rest}, or the path alone")
+            raise ConfigError(
+                f"the mirror's URL {shown} names a host: write {show(f'file:///{rest}')}, or the path alone"
+            )
         return _directory(f"/{path}")
     protocol = "s3" if protocol in S3_PROTOCOLS else "gs" if protocol in GCS_PROTOCOLS else protocol
     root = re.sub("/+$", "", rest)
     place, slash, path = root.partition("/")
     if protocol in {"s3", "gs"} and not place:
-        raise ConfigError(f"the mirror's URL {shown!r} names no bucket: write {protocol}://bucket/prefix")
+        raise ConfigError(f"the mirror's URL {shown} names no bucket: write {protocol}://bucket/prefix")
     if protocol in {"s3", "gs"} and ("@" in place or ":" in place):  # a key's secret may hold a slash
-        raise ConfigError(f"the mirror's URL {shown!r} holds credentials: give them as storage_options")
+        raise ConfigError(f"the mirror's URL {shown} holds credentials: give them as storage_options")
     public = place if protocol in CONTAINER_PROTOCOLS else place.rpartition("@")[2]
     return Location(protocol=protocol, root=root, base=f"{protocol}://{public}{slash}{path}")
 

@@ -6,6 +6,7 @@ Records of before a restart come from the disk, and network disks take their tim
 
 from __future__ import annotations
 
+import mmap
 import os
 
 from mirror.errors import RecordChangedError
@@ -21,7 +22,7 @@ def reading_threads() -> DaemonThreads:
     return DaemonThreads(THREADS, "record-mirror-read")
 
 
-async def read_at(threads: DaemonThreads, descriptor: int, size_bytes: int, start: int) -> bytes:
+async def read_at(threads: DaemonThreads, descriptor: int, size_bytes: int, start: int) -> memoryview:
     """Read from a file; a wait that is cancelled may leave a read under way, of which nothing comes.
 
     Raises:
@@ -32,22 +33,28 @@ async def read_at(threads: DaemonThreads, descriptor: int, size_bytes: int, star
     return data if data is not None else await threads.run(_read, descriptor, size_bytes, start)
 
 
-def _read_from_memory(descriptor: int, size_bytes: int, start: int) -> bytes | None:
+def _read_from_memory(descriptor: int, size_bytes: int, start: int) -> memoryview | None:
     """Return what the page cache holds; None where that is not all, or the file system cannot tell."""
     if _NOWAIT is None:
         return None
     buffer = bytearray(size_bytes)
     try:
-        return bytes(buffer) if os.preadv(descriptor, [buffer], start, _NOWAIT) == size_bytes else None
+        return memoryview(buffer) if os.preadv(descriptor, [buffer], start, _NOWAIT) == size_bytes else None
     except OSError:
         return None
 
 
-def _read(descriptor: int, size_bytes: int, start: int) -> bytes:
-    data = os.pread(descriptor, size_bytes, start)
-    while len(data) < size_bytes:
-        more = os.pread(descriptor, size_bytes - len(data), start + len(data))
-        if not more:
+def _read(descriptor: int, size_bytes: int, start: int) -> memoryview:
+    view = memoryview(_pages(size_bytes) if size_bytes > AT_ONCE_BYTES else bytearray(size_bytes))
+    done = 0
+    while done < size_bytes:
+        count = os.preadv(descriptor, [view[done:]], start + done)
+        if not count:
             raise RecordChangedError("a file became shorter while it was read")
-        data += more
-    return data
+        done += count
+    return view
+
+
+def _pages(size_bytes: int) -> mmap.mmap:
+    """Return memory that the system has back at once: an allocator would keep what each thread gave back, for each."""
+    return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -28,7 +28,7 @@ from mirror.errors import (
 )
 from mirror.limiter import Limiter
 from mirror.retry import RetryPolicy
-from mirror.store import PART_BYTES, ObjectInfo, Parts, Store, Stored
+from mirror.store import PART_BYTES, Data, ObjectInfo, Parts, Store, Stored
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class ReliableStore:
         """As the store's own listings."""
         return self._store.lists_by_range
 
-    async def put(self, key: str, data: bytes, xxh3_128: str, *, before: Callable[[], None] = lambda: None) -> Stored:
+    async def put(self, key: str, data: Data, xxh3_128: str, *, before: Callable[[], None] = lambda: None) -> Stored:
         """Write an object of one request; each attempt calls ``before`` when its turn has come, which may end it."""
         tries = 0
 

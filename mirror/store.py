@@ -20,7 +20,8 @@ PAGE = 1_000  # objects that a store lists in one answer
 CONNECT_TIMEOUT_S = 10  # to a store's endpoint
 USER_AGENT = "record-mirror"  # what a store's own logs call us
 
-Parts = Callable[[], AsyncIterator[bytes]]  # reads a large file from its start, PART_BYTES at a time
+Data = bytes | memoryview  # of contiguous bytes, which nobody changes any more
+Parts = Callable[[], AsyncIterator[Data]]  # reads a large file from its start, PART_BYTES at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class Store(Protocol):
         """Whether keys ascend, and a listing that begins behind a key costs nothing for what lies before it."""
         ...
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
         """Write an object of up to WHOLE_BYTES in one request that the store checks wherever it can.
 
         Raises:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mirror.errors import NotFoundError, TryAgainError
 from mirror.importing import importing
 from mirror.location import Location
-from mirror.store import PAGE, ObjectInfo, Parts, Stored
+from mirror.store import PAGE, Data, ObjectInfo, Parts, Stored
 from mirror.stores.azure_place import place_of
 from mirror.stores.byte_order import by_bytes
 from mirror.stores.reopened import Reopened
@@ -63,11 +63,11 @@ class AzureStore:
         self._redact = redact
         self._sessions = Reopened(self._connect, self._close)
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - Azure knows no such checksum
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:  # noqa: ARG002 - Azure knows no such checksum
         """Write an object with one request that the store checks against its MD5."""
         with translating("put", key, self._redact):
             blob = await self._blob(key)
-            answer = await blob.upload_blob(data, length=len(data), overwrite=True, **CHECKED)
+            answer = await blob.upload_blob(bytes(data), length=len(data), overwrite=True, **CHECKED)
         return _stored(answer)
 
     async def put_parts(self, key: str, parts: Parts, size_bytes: int) -> Stored:  # noqa: ARG002 - Azure adds up itself
@@ -78,7 +78,7 @@ class AzureStore:
             blocks: list[str] = []
             async for part in parts():
                 blocks.append(f"{upload}-{len(blocks):06}")
-                await blob.stage_block(blocks[-1], part, length=len(part), **CHECKED)
+                await blob.stage_block(blocks[-1], bytes(part), length=len(part), **CHECKED)
             answer = await blob.commit_block_list(_in_order(blocks), **CHECKED)
         return _stored({**answer, "content_md5": None})  # it is the block list's
 

@@ -22,7 +22,7 @@ import msgspec
 from mirror.errors import NotFoundError, StoreRefusedError, TryAgainError
 from mirror.importing import importing
 from mirror.location import Location
-from mirror.store import CHUNK_BYTES, ObjectInfo, Parts, Stored
+from mirror.store import CHUNK_BYTES, Data, ObjectInfo, Parts, Stored
 from mirror.stores.translate import opening, translating
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class GcsStore:
         self._options = {"skip_instance_cache": True, "use_listings_cache": False, **options}
         self._fs: gcsfs.GCSFileSystem | None = None
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - GCS knows no such checksum
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:  # noqa: ARG002 - GCS knows no such checksum
         """Write an object with one request that the store checks against its MD5."""
         digest = hashlib.md5(data, usedforsecurity=False).digest()
         resource = {"name": self._prefix + key, "md5Hash": base64.b64encode(digest).decode()}

@@ -13,7 +13,7 @@ import fsspec
 from mirror.errors import FileRefusedError, NotFoundError
 from mirror.importing import importing
 from mirror.location import Location
-from mirror.store import PAGE, PART_BYTES, ObjectInfo, Parts, Stored
+from mirror.store import PAGE, PART_BYTES, Data, ObjectInfo, Parts, Stored
 from mirror.stores.threads import DaemonThreads
 from mirror.stores.translate import opening, translating
 
@@ -44,7 +44,7 @@ class FsspecStore:
         self._fs: Any = None  # fsspec ships no types
         self._opening = asyncio.Lock()
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - no such store checks it
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:  # noqa: ARG002 - no such store checks it
         """Write an object, then ask for its identity."""
         with translating("put", key, self._redact):
             path = self._path(key)
@@ -52,10 +52,10 @@ class FsspecStore:
                 parent = path.rpartition("/")[0]
                 aside = f"{parent}/.{secrets.token_hex(12)}.tmp"  # fits wherever the final name does
                 await self._call("makedirs", parent, exist_ok=True)
-                await self._call("pipe_file", aside, data)
+                await self._call("pipe_file", aside, bytes(data))
                 await self._threads.run(self._fs.mv, aside, path)
             else:
-                await self._call("pipe_file", path, data)
+                await self._call("pipe_file", path, bytes(data))
         found = await self.stat(key)
         return Stored(etag=found.etag, version_id=found.version_id) if found else Stored()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mirror.errors import FileRefusedError
 from mirror.location import Location
-from mirror.store import CHUNK_BYTES, PAGE, ObjectInfo, Parts, Stored
+from mirror.store import CHUNK_BYTES, PAGE, Data, ObjectInfo, Parts, Stored
 from mirror.stores.leftovers import Leftovers
 from mirror.stores.new_file import NewFile
 from mirror.stores.threads import DaemonThreads
@@ -36,7 +36,7 @@ class LocalStore:
         self._fsync = fsync
         self._leftovers = Leftovers(self._root)
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - the file system checks nothing
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:  # noqa: ARG002 - the file system checks nothing
         """Write one file."""
         with translating("put", key, self._redact):
             async with self._new_file(key) as file:
@@ -121,7 +121,7 @@ class LocalStore:
         return [item for item in found if os.fsencode(item[0]) > os.fsencode(after)] if after else found
 
 
-def _write_whole(file: NewFile, data: bytes) -> Stored:
+def _write_whole(file: NewFile, data: Data) -> Stored:
     file.write(data)
     file.publish()
     return Stored(md5=hashlib.md5(data, usedforsecurity=False).hexdigest())

@@ -8,6 +8,8 @@ import secrets
 import threading
 from pathlib import Path
 
+from mirror.store import Data
+
 TEMPORARY = re.compile(r"\.[0-9a-f]{24}\.tmp", re.ASCII)  # what such a file is called until then
 
 
@@ -31,7 +33,7 @@ class NewFile:
         self._descriptor: int | None = None
         self._given_up = False
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Data) -> None:
         """Append, making the file and its directory when they are not there.
 
         Raises:

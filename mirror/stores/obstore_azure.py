@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
-from mirror.store import ObjectInfo, Store, Stored
+from mirror.store import Data, ObjectInfo, Store, Stored
 from mirror.stores.azure_settings import AzureSettings
 from mirror.stores.byte_order import by_bytes
 from mirror.stores.obstore_answers import UnnamedError, answers
@@ -43,7 +43,7 @@ class ObstoreAzureStore(ObstoreBucket["Client"]):
         )
         self._clients = AzureClientMaker(settings)
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:  # noqa: ARG002 - Azure knows no such checksum
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:  # noqa: ARG002 - Azure knows no such checksum
         """Write an object with one request."""
         with answers("put", key, self._redact):
             answer = await self._put_whole(key, data)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from datetime import timedelta
 from types import ModuleType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mirror.errors import TryAgainError
 from mirror.importing import importing
-from mirror.store import CHUNK_BYTES, CONNECT_TIMEOUT_S, PAGE, USER_AGENT, ObjectInfo, Parts, Store, Stored
+from mirror.store import CHUNK_BYTES, CONNECT_TIMEOUT_S, PAGE, USER_AGENT, Data, ObjectInfo, Parts, Store, Stored
 from mirror.stores.driver import note_obstore_runs
 from mirror.stores.obstore_answers import answers
 from mirror.stores.s3_answers import unquoted
@@ -91,7 +91,7 @@ class ObstoreBucket(ABC, Generic[Client]):
         return self._prefix + key
 
     async def _put_whole(
-        self, key: str, data: bytes, *, attributes: Attributes | None = None, tags: dict[str, str] | None = None
+        self, key: str, data: Data, *, attributes: Attributes | None = None, tags: dict[str, str] | None = None
     ) -> PutResult:
         """Write an object with one request, and return what was answered."""
         answer: PutResult = await library().put_async(
@@ -120,7 +120,7 @@ class ObstoreBucket(ABC, Generic[Client]):
         if missing:
             raise TryAgainError("get", key, f"the answer ended {missing} bytes early")
 
-    async def _pages(self, prefix: str, *, after: str = "") -> AsyncIterator[list[ObjectInfo]]:
+    async def _pages(self, prefix: str, *, after: str = "") -> AsyncGenerator[list[ObjectInfo], None]:
         """Yield pages of what lies in the folder of ``prefix``, in the store's order: more than begins with it.
 
         Args:

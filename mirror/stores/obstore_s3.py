@@ -6,13 +6,14 @@ uploads in parts that are checked and taken back one by one, and tells the hash 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from mirror.errors import ThrottledError
 from mirror.location import Location
-from mirror.store import PAGE, ObjectInfo, Store, Stored
+from mirror.store import PAGE, Data, ObjectInfo, Store, Stored
 from mirror.stores.obstore_answers import AnswerError, UnnamedError, answers, understand
 from mirror.stores.obstore_bucket import ObstoreBucket, beginning_with, library
 from mirror.stores.obstore_s3_client import S3ClientMaker
@@ -70,7 +71,7 @@ class ObstoreS3Store(ObstoreBucket["Client"]):
         self._encrypts = settings.config.get("server_side_encryption") not in {None, "AES256"}
         self._throttled = False  # until an upload succeeds, the s3fs driver makes them: it hears for how long to pause
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
         """Write an object with one request."""
         if self._throttled:
             stored = await self._slow.put(key, data, xxh3_128)
@@ -82,7 +83,7 @@ class ObstoreS3Store(ObstoreBucket["Client"]):
             self._throttled = True
             raise
 
-    async def _put(self, key: str, data: bytes) -> Stored:
+    async def _put(self, key: str, data: Data) -> Stored:
         with answers("put", key, self._redact):
             await self._open()
             if self._compares is None and key.startswith(self._asks_before):
@@ -101,19 +102,28 @@ class ObstoreS3Store(ObstoreBucket["Client"]):
                 count += len(infos)
                 last = infos[-1].key
                 yield beginning_with(prefix, infos)
-            is_whole = count % PAGE != 0  # else a gateway's page with status 200 may have passed for the end
+            # A gateway's page with status 200 may pass for a page of a listing, but has no objects.
+            is_whole = count % PAGE != 0 or (self.lists_by_range and await self._ends_behind(last, prefix))
         except UnnamedError:  # another client's key, which obstore cannot name
             is_whole = False
         if not is_whole:
             async for slow_page in self._slow.list_pages(prefix, after=last):
                 yield slow_page
 
+    async def _ends_behind(self, last: str, prefix: str) -> bool:
+        """Whether the store names a key behind ``last``, and none that begins with ``prefix`` comes before it."""
+        start = last or prefix
+        async with contextlib.aclosing(self._pages("", after=start)) as pages:
+            async for infos in pages:
+                return infos[0].key > start and not infos[0].key.startswith(prefix)
+        return False
+
     async def _connect(self) -> Client:
         await self._clients.look_up(self._threads)
         with opening(self._redact):
             return self._clients.make({"checksum_algorithm": CHECKSUM})
 
-    async def _ask(self, key: str, data: bytes) -> bool:
+    async def _ask(self, key: str, data: Data) -> bool:
         """Find out if the store compares checksums, by an upload with a wrong one; the right upload follows."""
         try:
             answer = await library().put_async(
@@ -127,10 +137,10 @@ class ObstoreS3Store(ObstoreBucket["Client"]):
         self._etags.learn(unquoted(answer["e_tag"]), _md5(data))
         return False
 
-    async def _md5(self, data: bytes) -> str:
+    async def _md5(self, data: Data) -> str:
         """Hash, off the event loop where that would hold it up."""
         return _md5(data) if len(data) < HASHED_ASIDE_BYTES else await self._threads.run(_md5, data)
 
 
-def _md5(data: bytes) -> str:
+def _md5(data: Data) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()

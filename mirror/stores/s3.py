@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from mirror.errors import NotFoundError, TryAgainError
 from mirror.importing import importing
 from mirror.location import Location
-from mirror.store import CHUNK_BYTES, CONNECT_TIMEOUT_S, USER_AGENT, ObjectInfo, Parts, Stored
+from mirror.store import CHUNK_BYTES, CONNECT_TIMEOUT_S, USER_AGENT, Data, ObjectInfo, Parts, Stored
 from mirror.stores.reopened import Reopened
 from mirror.stores.s3_answers import EtagCheck, lists_in_order, real_version, unquoted
 from mirror.stores.translate import opening, translating
@@ -65,14 +65,14 @@ class S3Store:
         self._fs: s3fs.S3FileSystem | None = None  # that was opened last
         self._extras: dict[str, dict[str, Any]] = {}  # what the user's options add to each operation
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
         """Write an object with one request."""
         with translating("put", key, self._redact):
             client = await self._open()
             checksum, md5 = self._proof(data, xxh3_128)
             answer = await client.put_object(
                 **self._arguments(
-                    client, "put_object", Bucket=self._bucket, Key=self._prefix + key, Body=data, **checksum
+                    client, "put_object", Bucket=self._bucket, Key=self._prefix + key, Body=bytes(data), **checksum
                 )
             )
         stored = _stored(answer, md5)
@@ -89,12 +89,13 @@ class S3Store:
             try:
                 done: list[dict[str, object]] = []
                 async for part in parts():
+                    data = bytes(part)  # as botocore wants it
                     number = len(done) + 1
                     checksum = {
-                        "ContentMD5": base64.b64encode(hashlib.md5(part, usedforsecurity=False).digest()).decode()
+                        "ContentMD5": base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
                     }
                     answer = await client.upload_part(
-                        **self._arguments(client, "upload_part", **upload, PartNumber=number, Body=part, **checksum)
+                        **self._arguments(client, "upload_part", **upload, PartNumber=number, Body=data, **checksum)
                     )
                     done.append({"PartNumber": number, "ETag": answer["ETag"]})
                 answer = await client.complete_multipart_upload(
@@ -214,7 +215,7 @@ class S3Store:
         self._fs = fs
         return session
 
-    def _proof(self, data: bytes, xxh3_128: str) -> tuple[dict[str, str], str | None]:
+    def _proof(self, data: Data, xxh3_128: str) -> tuple[dict[str, str], str | None]:
         if self._upload_checksum == "xxh3_128":
             return {"ChecksumXXHASH128": base64.b64encode(bytes.fromhex(xxh3_128)).decode()}, None
         digest = hashlib.md5(data, usedforsecurity=False).digest()

@@ -14,7 +14,7 @@ import xxhash
 from mirror.config import MirrorConfig
 from mirror.errors import NotFoundError, StoreError, TryAgainError
 from mirror.location import Location
-from mirror.store import CHUNK_BYTES, ObjectInfo, Parts, Store, Stored
+from mirror.store import CHUNK_BYTES, Data, ObjectInfo, Parts, Store, Stored
 from mirror.testing.faults import Match, every_request
 
 WAIT_S = 30.0  # for a moment that a test waits for; only a failing test gets there
@@ -100,7 +100,7 @@ class MemoryStore:
         """What is stored besides receipts."""
         return {key: data for key, data in dict(self.objects).items() if not key.startswith("_receipts/")}
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
         """Write an object; another hash than the one given is answered like a wrong checksum."""
         await self._called("put", key)
         if self._checks_uploads and xxhash.xxh3_128_hexdigest(data) != xxh3_128:
@@ -166,7 +166,7 @@ class MemoryStore:
         self.calls.append(Call(operation=operation, key=key))
         await asyncio.sleep(0)  # no store answers without letting others run
 
-    def _keep(self, key: str, data: bytes, etag: str, *, parts: int = 0) -> Stored:
+    def _keep(self, key: str, data: Data, etag: str, *, parts: int = 0) -> Stored:
         version = f"v{next(self._versions)}" if self._is_versioned else None
         self.objects[key] = bytes(data)
         self._infos[key] = ObjectInfo(key=key, size_bytes=len(data), etag=etag, version_id=version)
@@ -256,7 +256,7 @@ class FaultyStore:
         """How many calls will still meet a fault."""
         return sum(left for _, left in self._script)
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
         """Write, if the script lets it."""
         action = await self._meet("put", key)
         if isinstance(action, FlipBit):
@@ -328,9 +328,9 @@ class FaultyStore:
         return None
 
 
-def _md5(data: bytes) -> str:
+def _md5(data: Data) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
-def _flipped(data: bytes) -> bytes:
-    return bytes([data[0] ^ 1]) + data[1:] if data else data
+def _flipped(data: Data) -> bytes:
+    return bytes([data[0] ^ 1]) + data[1:] if data else b""

@@ -14,7 +14,7 @@ from pathlib import Path
 import xxhash
 
 from mirror.errors import TryAgainError
-from mirror.store import Stored
+from mirror.store import Data, Stored
 from mirror.testing.stores import MemoryStore, Put
 
 
@@ -33,15 +33,15 @@ class SharedBucket(MemoryStore):
         self._read = 0  # bytes
         path.touch()
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
         """Write an object."""
         await asyncio.sleep(0)
         if xxhash.xxh3_128_hexdigest(data) != xxh3_128:
             raise TryAgainError("put", key, "BadDigest: the checksum did not match what was received")
         with self._locked() as descriptor:
-            os.write(descriptor, pickle.dumps((key, data)))
+            os.write(descriptor, pickle.dumps((key, bytes(data))))
             self._take_in(descriptor)
-        return Stored(etag=_md5(data))
+        return Stored(etag=_md5(bytes(data)))
 
     def catch_up(self) -> None:
         """Know what other processes have written."""
@@ -66,7 +66,7 @@ class SharedBucket(MemoryStore):
                     key, data = pickle.load(file)  # noqa: S301 - our own file
                     self._read = file.tell()
                     self.keep(key, data)
-                    self.written.append(Put(key=key, data=data, stored=Stored(etag=_md5(data))))
+                    self.written.append(Put(key=key, data=data, stored=Stored(etag=_md5(bytes(data)))))
 
 
 def _md5(data: bytes) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirror.config import MAX_FILE_BYTES, MirrorConfig, MirrorOptions
@@ -128,6 +128,9 @@ def test_a_storage_option_is_no_bomb(text: str) -> None:
 
 
 @BOUNDED
+@example("file://" + "x" * 1_000)
+@example("s3:/" + "x" * 1_000)
+@example("x://" * 1_000)
 @given(urls | st.none() | st.integers() | st.binary())
 def test_any_url_is_a_place_or_refused_in_a_sentence(url: Any) -> None:  # noqa: ANN401 - anything is the point
     """A place has a protocol and a root; nothing that chains, and no control character in what a request would hold."""

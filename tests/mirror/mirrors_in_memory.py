@@ -11,7 +11,7 @@ from mirror import RecordMirror
 from mirror.config import MirrorOptions
 from mirror.errors import StoreError
 from mirror.receipts.receipt import Receipt, decode_lines, following, newest
-from mirror.store import Parts, Store, Stored
+from mirror.store import Data, Parts, Store, Stored
 from mirror.testing.stores import WAIT_S, FaultyStore, MemoryStore, Raise, Stall, StoreFault
 
 URL = "s3://bucket/run-7"
@@ -29,7 +29,7 @@ class AtOnce:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def put(self, key: str, data: bytes, xxh3_128: str, *, before: Callable[[], None] = lambda: None) -> Stored:
+    async def put(self, key: str, data: Data, xxh3_128: str, *, before: Callable[[], None] = lambda: None) -> Stored:
         before()
         return await self._store.put(key, data, xxh3_128)
 

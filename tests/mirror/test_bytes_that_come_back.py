@@ -16,7 +16,7 @@ from mirror.copying import Copier, copy_record
 from mirror.errors import StoreRefusedError, TryAgainError
 from mirror.names import document_name
 from mirror.receipts.receipt import Receipt
-from mirror.store import Stored
+from mirror.store import Data, Stored
 from mirror.testing.stores import FaultyStore, MemoryStore, Moment, Stall, StoreFault, StoreThenRaise
 from tests.campaign.shared_bucket import SharedBucket
 from tests.mirror.forks import exit_of_child
@@ -134,7 +134,7 @@ class Slow(FaultyStore):
         super().__init__(memory, *faults)
         self.stored, self.answered = Moment(), Moment()
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
         stored = await super().put(key, data, xxh3_128)
         if key == DOCUMENT:
             self.stored.happen()
@@ -316,7 +316,7 @@ class Interrupting(MemoryStore):
         self._records = records
         self._is_armed = True
 
-    async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+    async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
         is_moment = self._is_armed and data == b"second experts"
         if is_moment:
             self._is_armed = False

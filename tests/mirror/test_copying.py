@@ -28,7 +28,7 @@ from mirror.errors import (
 )
 from mirror.names import KNOWN_KINDS
 from mirror.receipts.receipt import Receipt
-from mirror.store import PART_BYTES, WHOLE_BYTES, Stored
+from mirror.store import PART_BYTES, WHOLE_BYTES, Data, Stored
 from mirror.testing.faults import requests_to
 from mirror.testing.stores import FaultyStore, MemoryStore, Raise, Stall, StoreFault
 from tests.mirror.fake_clock import settled
@@ -427,7 +427,7 @@ def test_the_bytes_in_flight_are_bounded(tmp_path: Path) -> None:
         class Watching(MemoryStore):
             """Looks at what is held whenever something arrives."""
 
-            async def put(self, key: str, data: bytes, xxh3_128: str) -> Stored:
+            async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
                 nonlocal most
                 most = max(most, bench.allowance.used)
                 return await super().put(key, data, xxh3_128)

@@ -84,7 +84,7 @@ def test_a_path_is_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (" s3://bucket/run", "neither"),
         ("simplecache::s3://bucket/run", "neither"),
         ("zip://x.zip::s3://bucket/run", "chains"),
-        ("file://data/mirror", "names a host: write file:///data/mirror"),
+        ("file://data/mirror", "names a host: write 'file:///data/mirror'"),
         ("s3://AKIAX:canary-secret@bucket/run", "storage_options"),
         ("s3://AKIAX:canary-se/cret@bucket/run", "storage_options"),
     ],

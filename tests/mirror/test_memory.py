@@ -86,3 +86,26 @@ def test_memory_does_not_grow_with_what_was_copied(tmp_path: Path) -> None:
     assert facts["mirrored"] >= 14_000
     _, _, _, settled, *later = facts["sizes"]  # caches of a fixed size are full by then
     assert max(later) - settled < 10_000 * 400  # a receipt alone would be larger
+
+
+def test_large_files_cost_what_may_be_in_flight(tmp_path: Path) -> None:
+    """What was sent is the system's again, whichever threads read it: the peak is the bound and little more."""
+    script = """
+        from random import Random
+        from mirror import RecordMirror
+
+        records, sizes = Path(sys.argv[1]) / "records", Random(0)
+        records.mkdir()
+        with RecordMirror(Path(sys.argv[1]) / "mirror", fsync=False, max_bytes_in_flight=32 << 20) as mirror:
+            mirror.flush(60)
+            before = rss_bytes("VmRSS")
+            for number in range(80):
+                with (records / f"tr_{number:08x}.json.zst").open("wb") as file:
+                    file.truncate(sizes.randrange(2 << 20, 9 << 20))
+                mirror.submit(records, f"tr_{number:08x}")
+            assert mirror.flush(120)
+            print(json.dumps({"grown": rss_bytes("VmHWM") - before, **mirror.stats()}))
+    """
+    facts = run(script, tmp_path)
+    assert facts["mirrored"] == 80
+    assert facts["grown"] < (32 << 20) + (24 << 20)

@@ -31,7 +31,7 @@ def descriptor(request: pytest.FixtureRequest, tmp_path: Path, content: bytes) -
     os.close(opened)
 
 
-def read(descriptor: int, size_bytes: int, start: int = 0) -> bytes:
+def read(descriptor: int, size_bytes: int, start: int = 0) -> memoryview:
     threads = reading_threads()
     try:
         return asyncio.run(read_at(threads, descriptor, size_bytes, start))
