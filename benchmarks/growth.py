@@ -1,9 +1,10 @@
 """What grows with the number of records: copying, verifying, restarting, and the memory for each.
 
 ``python -m benchmarks.growth`` from the repository's root. For 1, 10 and 100 times as many records, ``record-mirror
-sync`` copies them to an S3 server of their own (one that does not become slower with what it has), ``verify`` compares
-receipts, listing and disk, and a second ``sync`` finds that all is done. From each time is taken what the command needs for a single record. Printed are medians with
-bars: those of speed should not become shorter with more records, those of memory not longer.
+sync`` copies them to an S3 server of their own, one that is not slower the more it has; ``verify`` compares receipts,
+listing and disk; and a second ``sync`` finds that all is done. From each time is taken what the command needs for a
+single record. Printed are medians with bars: those of speed should not become shorter with more records, those of
+memory not longer.
 """
 
 from __future__ import annotations

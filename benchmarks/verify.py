@@ -36,6 +36,7 @@ from mirror.store import ObjectInfo
 from mirror.testing.process import find_program
 
 AT_ONCE = 64
+PAGE = 1_000
 RCLONE = ("--checkers", str(AT_ONCE), "--transfers", str(AT_ONCE), "--one-way", "--exclude", "/.mirror/**")
 
 
@@ -61,7 +62,21 @@ class Checks:
 
     def one_listing(self) -> int:
         """List from start to end, one page after the other, and look at nothing."""
-        return sum(len(page) for page in obstore.list(self._client, "run", chunk_size=1_000))
+        return sum(len(page) for page in obstore.list(self._client, "run", chunk_size=PAGE))
+
+    def listings_at_once(self) -> int:
+        """List a thousand keys from each of several that are known beforehand, all at once, and look at nothing."""
+        names = sorted(name for name in os.listdir(self._records) if name.endswith(".zst"))  # noqa: PTH208 - names alone
+
+        async def list_from(name: str | None) -> int:
+            offset = None if name is None else f"run/{name}"
+            stream = obstore.list(self._client, "run", offset=offset, chunk_size=PAGE)
+            return len(await anext(aiter(stream)))
+
+        async def list_all() -> int:
+            return sum(await asyncio.gather(*map(list_from, [None, *names[PAGE - 1 : -1 : PAGE]])))
+
+        return asyncio.run(list_all())
 
     def verify(self) -> int:
         """Receipts against the listing."""
@@ -75,9 +90,7 @@ class Checks:
         """Read every file, so many at once, and look at nothing."""
 
         async def get_all() -> int:
-            found = [
-                item["path"] async for page in obstore.list(self._client, "run", chunk_size=1_000) for item in page
-            ]
+            found = [item["path"] async for page in obstore.list(self._client, "run", chunk_size=PAGE) for item in page]
             names = iter(name for name in found if name.count("/") == 1)
 
             async def some() -> int:
@@ -144,7 +157,8 @@ class Checks:
 # What is measured, and what it is compared with.
 WAYS: Mapping[str, tuple[Callable[[Checks], int], tuple[str, ...]]] = {
     "one listing": (Checks.one_listing, ()),
-    "verify": (Checks.verify, ("rclone --size-only", "one listing")),
+    "listings at once": (Checks.listings_at_once, ("rclone --size-only", "one listing")),
+    "verify": (Checks.verify, ("rclone --size-only", "one listing", "listings at once")),
     "rclone --size-only": (Checks.rclone_by_size, ()),
     "bare GETs": (Checks.bare_gets, ()),
     "verify --download": (Checks.read_back, ("rclone --download", "bare GETs")),

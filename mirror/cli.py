@@ -69,9 +69,10 @@ def sync(
     from mirror.stores.opening import check_settings
     from mirror.sync import Limits, check_directories
     from mirror.sync import sync as run_sync
+    from mirror.terminal.asked import Asked
+    from mirror.terminal.copy_reports import report_sync
     from mirror.terminal.excluding import find_slips
     from mirror.terminal.progress import make_progress
-    from mirror.terminal.reports import Asked, report_sync
     from mirror.terminal.stopping import Stopping
 
     location = parse_location(url)
@@ -94,7 +95,8 @@ def _plan(
     directories: list[Path], location: Location, config: MirrorConfig, include: tuple[str, ...], output: Output
 ) -> int:
     from mirror.planning import Planner
-    from mirror.terminal.reports import Asked, report_plan, report_planned
+    from mirror.terminal.asked import Asked
+    from mirror.terminal.copy_reports import report_plan, report_planned
 
     planner = Planner(location, config, include)
     problems = []
@@ -137,8 +139,8 @@ def watch(
     from mirror.health import parse_listen, serving
     from mirror.location import parse_location
     from mirror.sync import check_directories
+    from mirror.terminal.copy_reports import report_watch
     from mirror.terminal.excluding import find_slips
-    from mirror.terminal.reports import report_watch
     from mirror.terminal.stopping import Stopping
     from mirror.watch import Watch
 
@@ -170,7 +172,7 @@ def status(*, url: str, config: MirrorConfig, output: Output) -> int:
     from mirror.location import parse_location
     from mirror.status import is_record_directory, read_directory, read_mirror
     from mirror.sync import check_directories
-    from mirror.terminal.reports import report_directory_status, report_mirror_status
+    from mirror.terminal.status_reports import report_directory_status, report_mirror_status
 
     if is_record_directory(url):
         directory = read_directory(Path(url).absolute())
@@ -205,7 +207,7 @@ def verify(
     from mirror.location import parse_location
     from mirror.sync import check_directories
     from mirror.terminal.progress import make_progress
-    from mirror.terminal.reports import report_verification
+    from mirror.terminal.proof_reports import report_verification
     from mirror.verify import verify as run_verify
 
     location = parse_location(url)
@@ -252,7 +254,7 @@ def repair(
     from mirror.repairing.repair import repair as run_repair
     from mirror.sync import check_directories
     from mirror.terminal.progress import make_progress
-    from mirror.terminal.reports import report_repair, report_repair_plan
+    from mirror.terminal.proof_reports import report_repair, report_repair_plan
 
     location = parse_location(url)
     directories = check_directories(dirs, location, must_exist=True, url_first=True)
@@ -319,8 +321,9 @@ def prune(
     from mirror.pruning.judging import PruneRules
     from mirror.pruning.prune import prune as run_prune
     from mirror.sync import check_directories
+    from mirror.terminal.asked import Asked
     from mirror.terminal.progress import make_progress
-    from mirror.terminal.reports import Asked, report_prune, report_prune_step
+    from mirror.terminal.proof_reports import report_prune, report_prune_step
     from mirror.terminal.stopping import Stopping
 
     location = parse_location(url)

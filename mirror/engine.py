@@ -30,11 +30,11 @@ from mirror.kinds import Kinds
 from mirror.looking import Chunk, Looked, look, matcher
 from mirror.names import document_name
 from mirror.receipts.ledger import Ledger
-from mirror.receipts.segments import SegmentReader, SegmentWriter, write_probe
+from mirror.receipts.segments import SegmentWriter, write_probe
 from mirror.record import read_state
-from mirror.record_directory import RecordDirectory, RecordReceipts, learn_from_mirror, refuse_the_mirror
+from mirror.record_directories import RecordDirectories
+from mirror.record_directory import RecordDirectory, RecordReceipts
 from mirror.reliable import ReliableStore
-from mirror.sharing import Shared
 from mirror.stats import Totals
 from mirror.stores.threads import DaemonThreads
 
@@ -71,13 +71,17 @@ class Engine:
         self._copier = copier
         self._backlog = backlog
         self._kinds = kinds
-        self._open_ledger = open_ledger
-        self._mirror_directory = mirror_directory
         self._workers = workers
         self._rescan_s = rescan_s
         self._segments = SegmentWriter(store, copier.writer)
         self._threads = DaemonThreads(4, "record-mirror-disk")
-        self._directories: dict[Path, RecordDirectory] = {}
+        self._directories = RecordDirectories(
+            store=store,
+            segments=self._segments,
+            threads=self._threads,
+            open_ledger=open_ledger,
+            mirror_directory=mirror_directory,
+        )
         self.given_up = GivenUp()
         self._copies: set[asyncio.Task[None]] = set()
         self._errands = Errands(self.wake.set)
@@ -141,8 +145,7 @@ class Engine:
 
     async def aclose(self) -> None:
         """Let go of files and connections."""
-        for directory in self._directories.values():
-            directory.ledger.close()
+        self._directories.close()
         self._threads.close()
         self._copier.threads.close()
         await self._store.aclose()
@@ -161,13 +164,12 @@ class Engine:
             OSError: the directory cannot be read.
             RecordError: it is the mirror itself.
         """
-        directory = self._directories.get(path) or await self._open(path)
-        await asyncio.shield(directory.ready)
+        directory = await self._directories.get(path)
         records = files = 0
         async with directory.looking:
             if include is not None:
                 directory.wanted = matcher(include)
-            await self._read_receipts(directory)
+            await self._directories.read_receipts(directory)
             late_ids, late_unnamed = self._backlog.looking(path)
             seen: set[str] = set()
             async for chunk in self._chunks(look(path, directory.ledger, self._copier.exclude, directory.wanted)):
@@ -333,38 +335,11 @@ class Engine:
 
     async def _directory(self, path: Path) -> RecordDirectory:
         """Return a directory's state; its first user also starts a look for what an earlier process left."""
-        directory = self._directories.get(path)
-        if directory is None:
-            directory = await self._open(path)
+        is_first = self._directories.opened(path) is None
+        directory = await self._directories.get(path)
+        if is_first:
             self._errands.begin(self._look_for_late, path)
-        if not directory.ready.done():
-            await asyncio.shield(directory.ready)
         return directory
-
-    async def _open(self, path: Path) -> RecordDirectory:
-        ledger = self._open_ledger(path)
-        others = Shared(lambda: self._threads.run(ledger.refresh))
-        reader = SegmentReader(self._store)
-        in_mirror = Shared(lambda: learn_from_mirror(ledger, reader))
-        directory = RecordDirectory(path, ledger, others, in_mirror, asyncio.get_running_loop().create_future())
-        self._directories[path] = directory
-        try:
-            await self._threads.run(refuse_the_mirror, path, self._mirror_directory)
-            await self._read_receipts(directory)
-            if not await self._threads.run(ledger.can_keep):
-                await directory.in_mirror.anew()
-        except BaseException as error:
-            del self._directories[path]
-            ledger.close()
-            directory.fail(error)
-            raise
-        directory.ready.set_result(None)
-        return directory
-
-    async def _read_receipts(self, directory: RecordDirectory) -> None:
-        """Read new receipts beside the records, and pass on those of other writers that may not be in the mirror."""
-        for line, mark in await self._threads.run(directory.ledger.load):
-            self._segments.add(line, mark)
 
     async def _flush_regularly(self) -> None:
         while True:
@@ -378,7 +353,7 @@ class Engine:
                 logger.exception("a bug kept receipts from the mirror; they are kept for the next flush")
 
     async def _gone(self, job: Job) -> Outcome:
-        directory = self._directories.get(job.directory)
+        directory = self._directories.opened(job.directory)
         if directory is not None:
             await self._threads.run(directory.ledger.refresh)
             if not job.own and directory.ledger.get(job.record_id) is None:  # it was there: somebody deleted it

@@ -299,7 +299,8 @@ class Verifier:
         """Judge anew what is explained by receipts that were written while we looked."""
         if not self._result.findings and not self._strays:
             return
-        changed = await self._manifest.read(self._reader.read())
+        changed: set[str] = set()
+        await self._manifest.read(self._reader.read(), changed)
         if not changed:
             return
         names = {finding.name for finding in self._result.findings if finding.record_id in changed}

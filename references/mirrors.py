@@ -79,13 +79,13 @@ class OpenMirror:
                 raise
             self._is_read = True
 
-    async def read_again(self) -> set[str]:
-        """Read what is new, and return the ids of the records that it speaks of.
+    async def read_again(self) -> None:
+        """Read what is new.
 
         Raises:
             StoreError: the receipts cannot be read.
         """
-        return await self.manifest.read(self._reader.read())
+        await self.manifest.read(self._reader.read())
 
     async def aclose(self) -> None:
         """Let go of everything."""

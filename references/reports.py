@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mirror.terminal.exits import Exit, decide
-from mirror.terminal.output import Output, format_bytes, plural
+from mirror.terminal.output import Output, format_bytes, name_some, plural
 from mirror.terminal.progress import Tally
-from mirror.terminal.reports import NAMED, how_checked, report_findings
+from mirror.terminal.proof_reports import how_checked, report_findings
 from references.link import LinkSummary
 from references.link_plan import LinkedStep, Verdict
 from references.listed import ListedRecord
@@ -45,14 +45,13 @@ def report_pull(summary: PullSummary, source: str, out: str, output: Output) -> 
         )
     _report_local_only(summary.local_only, output)
     if summary.local_only:
-        ids = [listed.record_id for listed in summary.local_only]
-        names = ", ".join(ids[:NAMED]) + (", ..." if len(ids) > NAMED else "")
+        names = name_some(listed.record_id for listed in summary.local_only)
         output.error(
-            f"in no mirror, only on the disk of the server that wrote it: {plural(len(ids), 'record')} "
-            f"({_on_one_line(names)}); sync it there, or copy it from the place listed"
+            f"in no mirror, only on the disk of the server that wrote it: {plural(len(summary.local_only), 'record')} "
+            f"({names}); sync it there, or copy it from the place listed"
         )
     if summary.left_out:
-        output.remark(f"the mirror leaves out, on purpose: {_on_one_line(', '.join(sorted(summary.left_out)))}")
+        output.remark(f"the mirror leaves out, on purpose: {name_some(sorted(summary.left_out))}")
     failed = len(summary.not_pulled)
     copied = f"{plural(summary.copied_records, 'record')} ({plural(summary.copied_files, 'file')}, "
     copied += f"{format_bytes(summary.copied_bytes)})"
@@ -176,7 +175,7 @@ def report_link(summary: LinkSummary, run: str, output: Output) -> int:
         output.error(summary.latest_error)
     others = sorted(name for name in summary.passed_over.other_runs if name)
     if others:
-        output.remark(f"steps of other runs wait here too: {_on_one_line(', '.join(others[:NAMED]))}")
+        output.remark(f"steps of other runs wait here too: {name_some(others)}")
     if "" in summary.passed_over.other_runs:
         output.remark("steps that were recorded while no run was known wait here too: --adopt takes them along")
     logged, completed = summary.count(Verdict.LOG), summary.count(Verdict.COMPLETE)

@@ -24,8 +24,8 @@ from mirror.location import Location, parse_location
 from mirror.loop import iterate_in_loop
 from mirror.place import place_id
 from mirror.pruning.examining import Examiner, next_done
+from mirror.pruning.hidden import settle
 from mirror.pruning.judging import Keep, PruneRules, PruneStep
-from mirror.pruning.leftovers import settle
 from mirror.pruning.removing import remove_record
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.segments import SegmentReader

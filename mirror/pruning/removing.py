@@ -2,7 +2,7 @@
 
 The document goes first: without it, sidecars are no record. No system call deletes a file only if it is a certain one,
 so each is renamed to a hidden name first and looked at there; what turns out to be a newer one goes back. The hidden
-name holds the file's own, so that what a killed prune leaves can go back too (``leftovers``).
+name holds the file's own, so that what a killed prune leaves can go back too (``hidden``).
 """
 
 from __future__ import annotations

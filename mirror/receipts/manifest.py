@@ -49,20 +49,19 @@ class Manifest:
             "CREATE TABLE record (stem TEXT PRIMARY KEY, at REAL, files INTEGER, line BLOB) WITHOUT ROWID"
         )
 
-    async def read(self, receipts: AsyncIterator[Receipt]) -> set[str]:
-        """Take receipts in any order as they arrive, and return the ids that they speak of."""
-        ids: set[str] = set()
+    async def read(self, receipts: AsyncIterator[Receipt], ids: set[str] | None = None) -> None:
+        """Take receipts in any order as they arrive; ``ids`` gets those that they speak of."""
         batch: list[Receipt] = []
         try:
             async for receipt in receipts:
-                ids.add(receipt.id)
+                if ids is not None:
+                    ids.add(receipt.id)
                 batch.append(receipt)
                 if len(batch) == _BATCH:
                     self._add(batch)
                     batch = []
         finally:  # what has arrived is kept, whatever comes of the rest
             self._add(batch)
-        return ids
 
     def get(self, record_id: str) -> Receipt | None:
         """Return the newest receipt of a record."""

@@ -12,7 +12,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -21,6 +21,7 @@ from mirror.terminal.exits import Exit
 
 # Counted in files, except for bytes and seconds; every summary has all of them.
 COUNTS = {"copied": 0, "unchanged": 0, "failed": 0, "late": 0, "findings": 0, "bytes": 0}
+NAMED = 20  # names given where not all can be
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _STEP = 1000.0
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -78,6 +79,12 @@ def plural(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count:,} {noun.removesuffix('y')}ies" if noun.endswith("y") else f"{count:,} {noun}s"
+
+
+def name_some(names: Iterable[str]) -> str:
+    """Return names on one line, whatever a disk holds, and not too many of them."""
+    listed = [name if name.isprintable() else ascii(name)[1:-1] for name in names]
+    return ", ".join(listed[:NAMED]) + (", ..." if len(listed) > NAMED else "")
 
 
 @contextlib.contextmanager

@@ -10,8 +10,10 @@ import pytest
 from mirror.backlog import Left
 from mirror.pruning.judging import Keep
 from mirror.pruning.prune import PruneResult
+from mirror.terminal.asked import Asked
+from mirror.terminal.copy_reports import report_left
 from mirror.terminal.output import Output
-from mirror.terminal.reports import Asked, report_left, report_prune
+from mirror.terminal.proof_reports import report_prune
 
 
 def test_names_stay_on_their_line(capsys: pytest.CaptureFixture[str]) -> None:

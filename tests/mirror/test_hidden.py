@@ -13,7 +13,7 @@ from textwrap import dedent
 import pytest
 
 from mirror import Keep, PruneResult, PruneRules, PruneStep, RecordMirror, prune
-from mirror.pruning.leftovers import LEFT_AFTER_S, settle
+from mirror.pruning.hidden import LEFT_AFTER_S, settle
 from tests.mirror.command_line import Line
 from tests.mirror.local_records import replace_file, write_files
 from tests.mirror.moments import Moments
