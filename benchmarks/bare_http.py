@@ -6,9 +6,10 @@ No retry, no checksum, no receipt, no order of files: what a client written for 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,31 +56,57 @@ class Signer:
         ).encode()
 
 
-async def _put_all(files: Iterator[Path], root: str, signer: Signer) -> None:
-    """Take files from ``files``, which others take from too, and PUT them over one connection."""
-    host, _, port = signer.host.partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
-    try:
-        for file in files:
-            data = file.read_bytes()
-            head = signer.head(root + quote(file.name), len(data), datetime.now(UTC))
-            writer.writelines([head, data])
-            answer = await reader.readuntil(b"\r\n\r\n")
-            status, _, headers = answer.partition(b"\r\n")
-            if b" 200 " not in status:
-                msg = f"the server refused {file.name}: {status!r}"
-                raise RuntimeError(msg)
-            length = next((line for line in headers.lower().split(b"\r\n") if line.startswith(b"content-length:")), b"")
-            await reader.readexactly(int(length.partition(b":")[2] or 0))
-    finally:
-        writer.close()
+class Connection:
+    """PUTs objects over one connection, one after the other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, signer: Signer) -> None:
+        """Have what ``connect`` opened."""
+        self._reader, self._writer, self._signer = reader, writer, signer
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, signer: Signer) -> AsyncIterator[Connection]:
+        """Be connected for the length of the block."""
+        host, _, port = signer.host.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
+        try:
+            yield cls(reader, writer, signer)
+        finally:
+            writer.close()
+
+    async def put(self, path: str, data: bytes) -> None:
+        """Write one object; ``path`` is quoted already.
+
+        Raises:
+            RuntimeError: the server refused it.
+        """
+        self._writer.writelines([self._signer.head(path, len(data), datetime.now(UTC)), data])
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        status, _, headers = answer.partition(b"\r\n")
+        if b" 200 " not in status:
+            msg = f"the server refused {path}: {status!r}"
+            raise RuntimeError(msg)
+        length = next((line for line in headers.lower().split(b"\r\n") if line.startswith(b"content-length:")), b"")
+        await self._reader.readexactly(int(length.partition(b":")[2] or 0))
 
 
-async def _copy(task: Task) -> Measure:
+def place_of(task: Task) -> tuple[Signer, str]:
+    """Return what signs for a task's server, and the path below which its objects go."""
     place = urlsplit(task.storage_options["client_kwargs"]["endpoint_url"])
     key, secret = task.storage_options["key"], task.storage_options["secret"]
     signer = Signer.make(place.netloc, key, secret, datetime.now(UTC))
-    root = "/" + task.url.removeprefix("s3://") + "/"
+    return signer, "/" + task.url.removeprefix("s3://") + "/"
+
+
+async def _put_all(files: Iterator[Path], root: str, signer: Signer) -> None:
+    """Take files from ``files``, which others take from too, and PUT them over one connection."""
+    async with Connection.opened(signer) as connection:
+        for file in files:
+            await connection.put(root + quote(file.name), file.read_bytes())
+
+
+async def _copy(task: Task) -> Measure:
+    signer, root = place_of(task)
     with warm_up_record() as (warm_up_dir, warm_up_id):
         await _put_all(iter(record_files(warm_up_dir, warm_up_id)), root, signer)
     ids = record_ids(task.record_dir)

@@ -1,8 +1,10 @@
 """What the mirror costs a capture server beside it: embedded, as ``record-mirror watch`` in its own process, or absent.
 
+The limit is a process that makes bare PUTs at the same rate, and does nothing else.
+
 ``python -m benchmarks.beside`` from the repository's root. An aiohttp server writes a record of some 20 KB for each
 request; the store is an S3 server behind a proxy that adds latency, which steps back for all others (it would be on
-another machine). The three take turns. Printed are medians: how long requests take at a fixed rate, how many a second
+another machine). They take turns. Printed are medians: how long requests take at a fixed rate, how many a second
 the server answers at most, and by how much its event loop is late, each also as a multiple of the server alone. Then
 how long ``submit`` keeps its caller at 5,000 calls a second.
 """
@@ -30,9 +32,10 @@ from benchmarks.place import Endpoint, standing
 from benchmarks.submitting import Submitting
 from mirror.samples import write_corpus
 
-Company = Literal["alone", "watch", "embedded"]
+Company = Literal["alone", "bare", "watch", "embedded"]
 LATENCY_S = 0.02
 SUBMITS_PER_S = 5_000
+RECORD_BYTES = 22_500  # of the load's 30,000, compressed
 SEED = 20_260
 
 
@@ -64,6 +67,8 @@ def run_once(company: Company, load: Load) -> Beside:
         records = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-beside-")))
         store = stack.enter_context(standing("rclone", LATENCY_S, aside=True))
         url = f"{store.bucket_url}/run"
+        if company == "bare":
+            stack.enter_context(_putting(url, store, load))
         if company == "watch":
             stack.enter_context(_watching(records, url, store))
         serving = Serving(
@@ -92,6 +97,18 @@ def _watching(records: Path, url: str, store: Endpoint) -> Iterator[None]:
             yield
         finally:
             process.terminate()
+
+
+@contextmanager
+def _putting(url: str, store: Endpoint, load: Load) -> Iterator[None]:
+    options = {"rate_per_s": load.rate_per_s, "size_bytes": RECORD_BYTES}
+    task = Task(record_dir="", url=url, storage_options=store.storage_options, options=options)
+    command = [sys.executable, "-m", "benchmarks.bare_beside"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as process:  # noqa: S603 - ours
+        assert process.stdin is not None  # noqa: S101 - it was asked for
+        process.stdin.write(json.dumps(asdict(task)) + "\n")
+        process.stdin.flush()
+        yield
 
 
 def run_submitting(records: Path) -> Submitting:

@@ -92,7 +92,7 @@ class Engine:
 
     async def run(self) -> None:
         """Work until cancelled, then end every task."""
-        flusher = asyncio.create_task(self._flush_regularly())
+        regular = [asyncio.create_task(self._flush_regularly()), asyncio.create_task(self._wake_regularly())]
         try:
             while True:
                 self.wake.clear()
@@ -101,11 +101,9 @@ class Engine:
                 self._start_asking()
                 self._start_rechecks()
                 self._idle.set() if self._is_idle() else self._idle.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(TICK_S):
-                        await self.wake.wait()
+                await self.wake.wait()
         finally:
-            tasks = [flusher, *self._copies, *self._errands.tasks()]
+            tasks = [*regular, *self._copies, *self._errands.tasks()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -235,7 +233,8 @@ class Engine:
 
     def _copied(self, task: asyncio.Task[None]) -> None:
         self._copies.discard(task)
-        self.wake.set()
+        if not self._copies:  # else one of them takes what waits
+            self.wake.set()
 
     def _start_looks(self) -> None:
         if self._breaker.state is not BreakerState.CLOSED:
@@ -340,6 +339,11 @@ class Engine:
         if is_first:
             self._errands.begin(self._look_for_late, path)
         return directory
+
+    async def _wake_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.wake.set()
 
     async def _flush_regularly(self) -> None:
         while True:

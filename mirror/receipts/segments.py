@@ -73,6 +73,7 @@ class SegmentWriter:
         self._sequence = 1
         self._lines: list[_Line] = []  # of the current segment, and what will not fit into it
         self._flushed = 0  # lines of it that are in the mirror
+        self._sent = 0  # of all segments
         self._is_sealed = False  # an earlier write of it may still arrive, with fewer lines than a later one
         self._flushing = asyncio.Lock()
 
@@ -91,14 +92,15 @@ class SegmentWriter:
         self._lines.append(_Line(line, mark))
 
     async def flush(self) -> None:
-        """Bring every receipt taken so far into the mirror.
+        """Bring every receipt taken so far into the mirror, and of those that come meanwhile only what happens to fit.
 
         Raises:
             StoreError: the store did not take them; they are kept and go with the next flush.
         """
-        while self.waiting:
+        taken = self._sent + self.waiting
+        while self._sent < taken:
             async with self._flushing:
-                if self.waiting:
+                if self._sent < taken:
                     await self._write()
 
     async def _write(self) -> None:
@@ -112,6 +114,7 @@ class SegmentWriter:
         marks = [line.mark for line in lines[self._flushed :] if line.mark]
         for mark in {mark.journal: mark for mark in marks}.values():
             mark.note_sent()  # the last of each journal speaks for those before it
+        self._sent += len(lines) - self._flushed
         self._flushed = len(lines)
         if len(body) >= SEGMENT_BYTES or len(lines) >= SEGMENT_RECEIPTS:
             self._begin_next()

@@ -27,7 +27,7 @@ from mirror.receipts.segments import (
 )
 from mirror.reliable import ReliableStore
 from mirror.retry import RetryPolicy
-from mirror.store import Store
+from mirror.store import Data, Store, Stored
 from mirror.testing.stores import FaultyStore, MemoryStore, Raise, ShortRead, Stall, StoreFault, StoreThenRaise
 from tests.mirror.fake_clock import FakeSleep
 
@@ -234,6 +234,32 @@ def test_receipts_that_arrive_during_a_flush_are_not_forgotten() -> None:
         assert ids_in(store.objects[segment_key("w", 1)]) == ["tr_1", "tr_2"]
 
     asyncio.run(scenario())
+
+
+def test_a_flush_ends_while_receipts_keep_coming() -> None:
+    """It owes those that were there when it began: a segment is not sent anew for each that comes while it is sent."""
+
+    class Busy(MemoryStore):
+        """A store whose every answer finds another receipt waiting."""
+
+        async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
+            stored = await super().put(key, data, xxh3_128)
+            add(writer, 100 + len(self.puts))
+            return stored
+
+    store = Busy()
+    writer = SegmentWriter(store, "w")
+    add(writer, 1, 2)
+
+    async def scenario() -> None:
+        await writer.flush()
+        assert len(store.puts) == 1
+        await asyncio.gather(writer.flush(), writer.flush())
+        assert len(store.puts) == 2
+        assert ids_in(store.objects[segment_key("w", 1)]) == ["tr_1", "tr_2", "tr_101"]
+        assert writer.waiting == 1
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
 def test_a_probe_disturbs_no_receipts() -> None:
