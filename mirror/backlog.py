@@ -47,6 +47,8 @@ class Job:
     own: bool = True  # handed over here; False: found on disk, where it may be another mirror's
     copying: bool = False
     again: bool = False  # handed over once more while it was being copied
+    age: int = 0  # how many marks there had been; 0 too for one that was late
+    again_age: int = 0
 
 
 @dataclass(slots=True)
@@ -98,6 +100,8 @@ class Backlog:
         self._found: list[Job] = []  # in no order; may hold some that were handed over since
         self._late: dict[Path, Late] = {}
         self._late_named = 0
+        self._age = 0
+        self._ages: collections.Counter[int] = collections.Counter()  # of the jobs
         self._submitted = self._mirrored = self._failed = self._late_count = self._pending = 0
         self._closed = self._abandoned = False
 
@@ -105,7 +109,8 @@ class Backlog:
         """Take a record that a server hands over; what does not fit is late."""
         with self._lock:
             self._submitted += 1
-            added = Added.CLOSED if self._closed else self._add(Job(directory, record_id, 1, self._clock()))
+            job = Job(directory, record_id, 1, self._clock(), age=self._age)
+            added = Added.CLOSED if self._closed else self._add(job)
             if added in (Added.FULL, Added.CLOSED):
                 self._note_late(directory, record_id, 1, since=self._clock())
             return added
@@ -122,7 +127,8 @@ class Backlog:
             count = (late.ids.get(record_id) or min(1, late.unnamed_looked_for)) if late else 0
             if self._abandoned or (self._closed and not count and not owed):
                 return Added.CLOSED
-            added = self._add(Job(directory, record_id, count or 1, since, own=count > 0))
+            age = 0 if count else self._age
+            added = self._add(Job(directory, record_id, count or 1, since, own=count > 0, age=age))
             if added is Added.QUEUED:
                 if late and count:
                     self._forget_late(late, record_id, count)
@@ -148,8 +154,11 @@ class Backlog:
         with self._lock:
             if self._abandoned:
                 return True
+            self._forget_age(job.age)
             if job.again and outcome is not Outcome.LATE:
                 job.copying = False
+                job.age = job.again_age
+                self._ages[job.age] += 1
                 self._waiting.append(job)
                 return False
             del self._jobs[job.directory, job.record_id]
@@ -222,8 +231,20 @@ class Backlog:
                 self._pending -= job.count
                 self._note_late(job.directory, job.record_id, job.count, since=job.since)
             self._jobs.clear()
+            self._ages.clear()
             self._waiting.clear()
             self._found.clear()
+
+    def mark(self) -> int:
+        """Tell all that was handed over so far from what will be."""
+        with self._lock:
+            self._age += 1
+            return self._age
+
+    def is_settled(self, mark: int) -> bool:
+        """Whether nothing is pending that was handed over before a mark, nor anything that was late before."""
+        with self._lock:
+            return all(age >= mark for age in self._ages)
 
     def counts(self) -> Counts:
         """Return the books as they are now."""
@@ -270,7 +291,7 @@ class Backlog:
         job = self._jobs.get((new.directory, new.record_id))
         if job is not None:
             if job.copying:
-                job.again = True
+                job.again, job.again_age = True, self._age
             elif not job.own:
                 self._waiting.append(job)
             job.own = True
@@ -280,9 +301,15 @@ class Backlog:
         if len(self._jobs) >= self._size:
             return Added.FULL
         self._jobs[new.directory, new.record_id] = new
+        self._ages[new.age] += 1
         self._waiting.append(new) if new.own else self._found.append(new)
         self._pending += new.count
         return Added.QUEUED
+
+    def _forget_age(self, age: int) -> None:
+        self._ages[age] -= 1
+        if not self._ages[age]:
+            del self._ages[age]
 
     def _take_found(self) -> Job | None:
         while self._found:

@@ -85,9 +85,7 @@ class Engine:
         self.given_up = GivenUp()
         self._copies: set[asyncio.Task[None]] = set()
         self._errands = Errands(self.wake.set)
-        self._waiting = 0  # calls of drained() that have not returned
-        self._idle = asyncio.Event()
-        self._room = asyncio.Event()
+        self._news = asyncio.Event()  # set when a record has left the backlog, or may have
         self._was_away = False
 
     async def run(self) -> None:
@@ -100,7 +98,7 @@ class Engine:
                 self._start_looks()
                 self._start_asking()
                 self._start_rechecks()
-                self._idle.set() if self._is_idle() else self._idle.clear()
+                self._news.set()
                 await self.wake.wait()
         finally:
             tasks = [*regular, *self._copies, *self._errands.tasks()]
@@ -119,21 +117,31 @@ class Engine:
             logger.warning("the mirror did not answer a first probe within 30 s")
 
     async def drained(self, *, late_too: bool) -> None:
-        """Return when nothing is pending (nor late, if that is asked for) and every receipt is in the mirror."""
-        self._waiting += 1
+        """Return when nothing is pending of what was handed over so far, and every receipt of it is in the mirror.
+
+        ``late_too``: when nothing is late, either.
+        """
         self.wake.set()
-        try:
-            while True:
-                await self._idle.wait()
-                with contextlib.suppress(StoreError):
-                    await self._segments.flush()
-                if self._is_idle() and not self._segments.waiting and not (late_too and self._backlog.late):
-                    return
-                self._idle.clear()
-                self.wake.set()
-                await asyncio.sleep(0.01)
-        finally:
-            self._waiting -= 1
+        await self._settled(late_too=late_too)
+        await self._errands.ended(but=self._ask)  # looks may find more, and learn of kinds
+        for path in self._kinds.unsettled():
+            is_looked_at = await self._recheck(path)
+            while not is_looked_at:
+                await asyncio.sleep(TICK_S)
+                is_looked_at = await self._recheck(path)
+        await self._errands.ended(but=self._ask)  # another recheck may have found what ours then did not
+        await self._settled(late_too=late_too)
+        while True:
+            try:
+                return await self._segments.flush()
+            except StoreError:
+                await asyncio.sleep(TICK_S)
+
+    async def _settled(self, *, late_too: bool) -> None:
+        mark = self._backlog.mark()
+        while not self._backlog.is_settled(mark) or (late_too and self._backlog.late):
+            self._news.clear()
+            await self._news.wait()
 
     async def last_flush(self) -> None:
         """Bring the last receipts into the mirror, if that is quick: a restart would find them beside the records."""
@@ -193,8 +201,8 @@ class Engine:
     async def _offer(self, path: Path, record_id: str, since: float, *, owed: bool = False) -> None:
         """Have a record that was found copied, once there is room for it."""
         while self._backlog.found(path, record_id, since, owed=owed) is Added.FULL:
-            self._room.clear()
-            await self._room.wait()
+            self._news.clear()
+            await self._news.wait()
 
     def _is_done(self, directory: RecordDirectory, record_id: str) -> bool:
         """Whether nothing is left to do for a record that a look came by a moment ago."""
@@ -218,12 +226,6 @@ class Engine:
     async def _chunks(self, chunks: Iterator[Chunk]) -> AsyncIterator[Chunk]:
         while (chunk := await self._threads.run(next, chunks, None)) is not None:
             yield chunk
-
-    def _is_idle(self) -> bool:
-        return not (self._is_busy() or self._kinds.unsettled())
-
-    def _is_busy(self) -> bool:
-        return bool(self._backlog.pending or self._copies or self._errands.any_but(self._ask))
 
     def _start_copies(self) -> None:
         while len(self._copies) < self._workers and (job := self._backlog.take()) is not None:
@@ -258,17 +260,20 @@ class Engine:
             self._note(error)
 
     def _start_rechecks(self) -> None:
-        """Look for kinds that came up when a record was copied already: now and then, and before all is done."""
+        """Look now and then for kinds that came up when a record was copied already."""
         for path in self._kinds.unsettled():
-            if self._kinds.is_due(path) or (self._waiting and not self._is_busy()):
+            if self._kinds.is_due(path):
                 self._errands.begin(self._recheck, path)
 
-    async def _recheck(self, path: Path) -> None:
+    async def _recheck(self, path: Path) -> bool:
+        """Have records completed that were copied without a kind that they have; False: nobody could look."""
         try:
             for record_id in await self._threads.run(self._kinds.recheck, path):
                 await self._offer(path, record_id, time.time(), owed=True)
         except OSError as error:
             logger.warning("cannot look for new kinds of sidecars in %s: %s", path, error)
+            return False
+        return True
 
     async def _look_for_late(self, path: Path) -> None:
         try:
@@ -282,7 +287,7 @@ class Engine:
         following: Job | None = job
         while following is not None:
             await self._copy(following)
-            self._room.set()
+            self._news.set()
             await asyncio.sleep(0)  # one that needs no request has let nobody else have a turn
             following = self._backlog.take()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
-Errand = Callable[..., Coroutine[Any, Any, None]]
+Errand = Callable[..., Coroutine[Any, Any, object]]
 
 
 class Errands:
@@ -19,7 +19,7 @@ class Errands:
     def __init__(self, ended: Callable[[], object]) -> None:
         """Begin with none; ``ended`` is called when one has ended."""
         self._ended = ended
-        self._under_way: dict[tuple[object, ...], asyncio.Task[None]] = {}
+        self._under_way: dict[tuple[object, ...], asyncio.Task[object]] = {}
 
     def begin(self, errand: Errand, *arguments: Path) -> None:
         """Start an errand unless it is under way with the same arguments."""
@@ -28,15 +28,17 @@ class Errands:
             self._under_way[key] = task = asyncio.create_task(errand(*arguments))
             task.add_done_callback(lambda task: self._end(key, task))
 
-    def any_but(self, errand: Errand) -> bool:
-        """Whether anything else than this is under way."""
-        return any(key[0] != errand for key in self._under_way)
+    async def ended(self, *, but: Errand) -> None:
+        """Return when all that is under way now has ended, but for this one."""
+        tasks = [task for key, task in self._under_way.items() if key[0] != but]
+        if tasks:
+            await asyncio.wait(tasks)
 
-    def tasks(self) -> list[asyncio.Task[None]]:
+    def tasks(self) -> list[asyncio.Task[object]]:
         """Return what is under way."""
         return list(self._under_way.values())
 
-    def _end(self, key: tuple[object, ...], task: asyncio.Task[None]) -> None:
+    def _end(self, key: tuple[object, ...], task: asyncio.Task[object]) -> None:
         del self._under_way[key]
         self._ended()
         if not task.cancelled() and (error := task.exception()) is not None:

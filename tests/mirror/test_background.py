@@ -17,6 +17,7 @@ from mirror.address import node_address
 from mirror.background import NAMED
 from mirror.errors import FileRefusedError, TryAgainError
 from mirror.samples import write_corpus, write_litter
+from mirror.store import Data, Stored
 from mirror.testing.faults import requests_to
 from mirror.testing.stores import FaultyStore, MemoryStore, Raise, StoreFault
 from tests.mirror.local_records import replace_file, write_files
@@ -65,6 +66,31 @@ def test_many_records_of_several_directories_are_copied(tmp_path: Path) -> None:
         assert mirror.stats()["mirrored"] == 120
     assert memory.records == {**on_disk(tmp_path / "a"), **on_disk(tmp_path / "b"), **on_disk(tmp_path / "c")}
     assert len(receipts_in(memory)) == 120
+
+
+def test_a_flush_waits_for_what_was_handed_over_before_it_alone(tmp_path: Path) -> None:
+    """A server that never pauses does not keep it from ending: each record here brings the next one."""
+    end = 20_000
+
+    class Endless(MemoryStore):
+        """A store in whose every copy another record is handed over."""
+
+        async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
+            number = int(key[3:11]) + 1 if key.startswith("tr_") else end
+            if number < end:
+                write_files(tmp_path, f"tr_{number:08}", b"doc")
+                mirror.submit(tmp_path, f"tr_{number:08}")
+            return await super().put(key, data, xxh3_128)
+
+    memory = Endless()
+    write_files(tmp_path, "tr_00000000", b"doc")
+    with mirror_on(memory) as mirror:
+        mirror.submit(tmp_path, "tr_00000000")
+        assert mirror.flush(60)
+        assert "tr_00000000" in receipts_in(memory)
+        last = int(max(memory.records)[3:11])
+        end = 0
+    assert last < 20_000 - 1
 
 
 def test_what_an_earlier_process_left_is_found_with_the_first_record(tmp_path: Path) -> None:

@@ -85,6 +85,39 @@ def test_also_when_it_is_closed_meanwhile() -> None:
     assert backlog.settle(taken(backlog), Outcome.MIRRORED)
 
 
+def test_a_mark_is_settled_when_all_before_it_is() -> None:
+    """What is handed over after it, be it a record before it once more, need not be waited for."""
+    backlog = Backlog(10)
+    assert backlog.is_settled(backlog.mark())
+    backlog.submit(A, "x")
+    job = taken(backlog)
+    first = backlog.mark()
+    backlog.submit(A, "x")
+    backlog.submit(A, "y")
+    second = backlog.mark()
+    backlog.submit(A, "y")
+    assert not backlog.is_settled(first)
+    backlog.settle(job, Outcome.MIRRORED)
+    assert backlog.is_settled(first)
+    for _ in range(2):
+        assert not backlog.is_settled(second)
+        backlog.settle(taken(backlog), Outcome.MIRRORED)
+    assert backlog.is_settled(second)
+
+
+def test_nor_is_it_before_what_was_late_is_copied() -> None:
+    """A look may find it after the mark was made."""
+    backlog = Backlog(1)
+    backlog.submit(A, "x")
+    backlog.submit(A, "y")
+    mark = backlog.mark()
+    backlog.settle(taken(backlog), Outcome.MIRRORED)
+    assert backlog.found(A, "y", 0.0) is Added.QUEUED
+    assert not backlog.is_settled(mark)
+    backlog.settle(taken(backlog), Outcome.MIRRORED)
+    assert backlog.is_settled(mark)
+
+
 def test_what_does_not_fit_is_late_and_found_again() -> None:
     """A full queue loses nothing: the record is looked for on disk, and then counts once."""
     backlog = Backlog(2)
