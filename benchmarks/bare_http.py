@@ -60,7 +60,7 @@ class Connection:
     """PUTs objects over one connection, one after the other."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, signer: Signer) -> None:
-        """Have what ``connect`` opened."""
+        """Take a connection that is open."""
         self._reader, self._writer, self._signer = reader, writer, signer
 
     @classmethod

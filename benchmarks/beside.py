@@ -1,6 +1,4 @@
-"""What the mirror costs a capture server beside it: embedded, as ``record-mirror watch`` in its own process, or absent.
-
-The limit is a process that makes bare PUTs at the same rate, and does nothing else.
+"""What a capture server pays for a mirror embedded or ``record-mirror watch`` beside it, for bare PUTs, for nothing.
 
 ``python -m benchmarks.beside`` from the repository's root. An aiohttp server writes a record of some 20 KB for each
 request; the store is an S3 server behind a proxy that adds latency, which steps back for all others (it would be on
@@ -26,7 +24,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from benchmarks.capture_server import Lag, Serving
-from benchmarks.load import Load, Served, put_load_on
+from benchmarks.load import BODY_BYTES, Load, Served, put_load_on
 from benchmarks.measure import Task
 from benchmarks.place import Endpoint, standing
 from benchmarks.submitting import Submitting
@@ -35,7 +33,7 @@ from mirror.samples import write_corpus
 Company = Literal["alone", "bare", "watch", "embedded"]
 LATENCY_S = 0.02
 SUBMITS_PER_S = 5_000
-RECORD_BYTES = 22_500  # of the load's 30,000, compressed
+RECORD_BYTES = BODY_BYTES * 3 // 4  # compressed
 SEED = 20_260
 
 

@@ -59,13 +59,15 @@ def parse_location(url: str | os.PathLike[str]) -> Location:
         ConfigError: it is empty, chained, or names no bucket.
     """
     if not isinstance(url, str | os.PathLike):
-        raise ConfigError(f"the mirror's URL must be text or a path such as s3://bucket/prefix, not {show(url)}")
+        kind = type(url).__name__
+        raise ConfigError(f"the mirror's URL must be text or a path such as s3://bucket/prefix, not {kind}")
     text = os.fspath(url)
+    redacted = redact_url(text)
+    shown = show(redacted)
     if not text.strip() or "\0" in text:
         raise ConfigError(
-            f"the mirror's URL {show(text)} names nothing: give s3://bucket/prefix, gs://bucket/prefix or a path"
+            f"the mirror's URL {shown} names nothing: give s3://bucket/prefix, gs://bucket/prefix or a path"
         )
-    shown = show(redact_url(text))
     match = _SCHEME.fullmatch(text)
     if match is None:
         if "://" in text or _ONE_SLASH.match(text):
@@ -77,9 +79,8 @@ def parse_location(url: str | os.PathLike[str]) -> Location:
     if protocol in {"file", "local"}:
         host, slash, path = rest.partition("/")
         if host not in {"", "localhost"} or not slash:
-            raise ConfigError(
-                f"the mirror's URL {shown} names a host: write {show(f'file:///{rest}')}, or the path alone"
-            )
+            local = show(redacted.replace("://", ":///", 1))
+            raise ConfigError(f"the mirror's URL {shown} names a host: write {local}, or the path alone")
         return _directory(f"/{path}")
     protocol = "s3" if protocol in S3_PROTOCOLS else "gs" if protocol in GCS_PROTOCOLS else protocol
     root = re.sub("/+$", "", rest)

@@ -114,9 +114,8 @@ class ObstoreS3Store(ObstoreBucket["Client"]):
         """Whether the store names a key behind ``last``, and none that begins with ``prefix`` comes before it."""
         start = last or prefix
         async with contextlib.aclosing(self._pages("", after=start)) as pages:
-            async for infos in pages:
-                return infos[0].key > start and not infos[0].key.startswith(prefix)
-        return False
+            infos = await anext(pages, None)
+        return infos is not None and infos[0].key > start and not infos[0].key.startswith(prefix)
 
     async def _connect(self) -> Client:
         await self._clients.look_up(self._threads)

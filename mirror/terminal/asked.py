@@ -11,14 +11,14 @@ from mirror.terminal.output import name_some
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a copy was asked for."""
+    """What a copy or a prune was asked for."""
 
     directories: Sequence[Path]
     include: Sequence[str]  # patterns of record ids; none: all
     url: str  # without credentials
 
     def nothing_to_do(self, unchanged_files: int) -> str:
-        """Say why there was nothing to copy."""
+        """Say why there was nothing to do."""
         if unchanged_files == 1:
             return f"nothing to do: by its receipt the 1 file is in {self.url} already; verify asks the store"
         if unchanged_files:

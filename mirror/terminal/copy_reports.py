@@ -11,7 +11,7 @@ from mirror.stats import MirrorStats
 from mirror.sync import Ended, SyncSummary
 from mirror.terminal.asked import Asked
 from mirror.terminal.exits import decide
-from mirror.terminal.output import NAMED, Output, format_bytes, name_some, plural
+from mirror.terminal.output import Output, format_bytes, name_some, plural
 
 
 def report_planned(planned: PlannedRecord, output: Output) -> None:
@@ -106,15 +106,13 @@ def _in_the_mirror(copied: int, unchanged: int, *, gave_up: bool) -> int:
 def report_left(left: Sequence[Left], output: Output, *, name_late: bool = True) -> None:
     """Name the records that are not in the mirror; the log has named those that failed."""
     for record in left:
-        if not output.json:
-            continue
         if record.reason is None:
             output.line("late", None, id=record.record_id, directory=str(record.directory))
         else:
             output.line("error", None, message=record.reason, id=record.record_id, directory=str(record.directory))
     late = [record.record_id for record in left if record.reason is None]
     if late and name_late:
-        output.remark(f"late, for the next run: {name_some(late[: NAMED + 1])}")
+        output.remark(f"late, for the next run: {name_some(late)}")
 
 
 def report_watch(stats: MirrorStats, left: Sequence[Left], output: Output, *, complete: bool, interrupted: bool) -> int:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TextIO
 
 from mirror.redact import redact_url
@@ -83,7 +84,7 @@ def plural(count: int, noun: str) -> str:
 
 def name_some(names: Iterable[str]) -> str:
     """Return names on one line, whatever a disk holds, and not too many of them."""
-    listed = [name if name.isprintable() else ascii(name)[1:-1] for name in names]
+    listed = [name if name.isprintable() else ascii(name)[1:-1] for name in islice(names, NAMED + 1)]
     return ", ".join(listed[:NAMED]) + (", ..." if len(listed) > NAMED else "")
 
 

@@ -16,6 +16,7 @@ from mirror.config import MAX_FILE_BYTES, MirrorConfig, MirrorOptions
 from mirror.errors import ConfigError
 from mirror.location import Location, parse_location
 from mirror.place import place_id
+from mirror.stores.opening import check_settings
 from mirror.terminal.commands import run
 from mirror.terminal.options import parse_storage_option
 from references.cli import commands
@@ -125,6 +126,16 @@ def test_a_storage_option_is_no_bomb(text: str) -> None:
         assert parse_storage_option(text) == (["a"], text[2:])
     except ConfigError as error:
         assert_one_sentence(error)
+
+
+@pytest.mark.parametrize(
+    "url", ["file://user:{}@host/x", "s3://key:{}@bucket/x\0", "https://user:{}@host/b", "s3://bucket/x?sig={}\0"]
+)
+def test_no_secret_in_a_url_is_shown(url: str) -> None:
+    """Whatever else is wrong with it, and in whatever way it is suggested to be written."""
+    with pytest.raises(ConfigError) as refused:
+        check_settings(parse_location(url.format("canary-secret")), MirrorConfig())
+    assert "canary-secret" not in str(refused.value)
 
 
 @BOUNDED
