@@ -210,7 +210,7 @@ class RecordMirror:
         """Wait until every record handed over so far, and its receipt, is in the mirror.
 
         Returns:
-            False if the time ran out first.
+            False if the time ran out first, or a record directory cannot be read any more: the log says which.
         """
         return self._wait(timeout_s, late_too=True)
 

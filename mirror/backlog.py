@@ -118,10 +118,14 @@ class Backlog:
     def found(self, directory: Path, record_id: str, since: float, *, owed: bool = False) -> Added:
         """Take a record that is on disk and not in the mirror; one that was late stops being late.
 
-        ``owed``: its copy turned out to lack something, so that it is taken after a close too.
+        ``owed``: its copy turned out to lack something, so that it is taken after a close too, and copied once more if
+        it is being copied.
         """
         with self._lock:
-            if (directory, record_id) in self._jobs:
+            job = self._jobs.get((directory, record_id))
+            if job is not None:
+                if owed and job.copying:
+                    self._copy_again(job)
                 return Added.KNOWN
             late = self._late.get(directory)
             count = (late.ids.get(record_id) or min(1, late.unnamed_looked_for)) if late else 0
@@ -291,7 +295,7 @@ class Backlog:
         job = self._jobs.get((new.directory, new.record_id))
         if job is not None:
             if job.copying:
-                job.again, job.again_age = True, self._age
+                self._copy_again(job)
             elif not job.own:
                 self._waiting.append(job)
             job.own = True
@@ -305,6 +309,10 @@ class Backlog:
         self._waiting.append(new) if new.own else self._found.append(new)
         self._pending += new.count
         return Added.QUEUED
+
+    def _copy_again(self, job: Job) -> None:
+        if not job.again:  # else it was asked for before some marks already
+            job.again, job.again_age = True, self._age
 
     def _forget_age(self, age: int) -> None:
         self._ages[age] -= 1

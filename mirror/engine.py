@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 3.0  # while there are new receipts
 TICK_S = 1.0  # how often late directories are considered
+RECHECKS = 5  # of a directory that cannot be read, before whoever waits is told
 LAST_FLUSH_S = 5.0  # for the last receipts when a close runs out of time
 
 
@@ -116,26 +117,34 @@ class Engine:
         except TimeoutError:
             logger.warning("the mirror did not answer a first probe within 30 s")
 
-    async def drained(self, *, late_too: bool) -> None:
-        """Return when nothing is pending of what was handed over so far, and every receipt of it is in the mirror.
+    async def drained(self, *, late_too: bool) -> bool:
+        """Wait until nothing is pending of what was handed over so far, and every receipt of it is in the mirror.
 
-        ``late_too``: when nothing is late, either.
+        ``late_too``: until nothing is late, either.
+
+        Returns:
+            False if a directory cannot be read any more, so that nobody knows which sidecars its records have.
         """
         self.wake.set()
         await self._settled(late_too=late_too)
         await self._errands.ended(but=self._ask)  # looks may find more, and learn of kinds
-        for path in self._kinds.unsettled():
-            is_looked_at = await self._recheck(path)
-            while not is_looked_at:
-                await asyncio.sleep(TICK_S)
-                is_looked_at = await self._recheck(path)
-        await self._errands.ended(but=self._ask)  # another recheck may have found what ours then did not
+        await self._settled(late_too=late_too)  # a copy that is under way may lack a kind that is learned meanwhile
+        are_complete = [await self._completed(path) for path in self._kinds.unsettled()]
         await self._settled(late_too=late_too)
         while True:
             try:
-                return await self._segments.flush()
+                await self._segments.flush()
+                return all(are_complete)
             except StoreError:
                 await asyncio.sleep(TICK_S)
+
+    async def _completed(self, path: Path) -> bool:
+        """Have what a recheck of a directory finds offered; False: it cannot be read."""
+        for _ in range(RECHECKS):
+            if await self._errands.anew(self._recheck, path):
+                return True
+            await asyncio.sleep(TICK_S)
+        return False
 
     async def _settled(self, *, late_too: bool) -> None:
         mark = self._backlog.mark()
@@ -270,6 +279,8 @@ class Engine:
         try:
             for record_id in await self._threads.run(self._kinds.recheck, path):
                 await self._offer(path, record_id, time.time(), owed=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return True  # it is gone: nothing is left to complete
         except OSError as error:
             logger.warning("cannot look for new kinds of sidecars in %s: %s", path, error)
             return False

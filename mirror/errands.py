@@ -34,6 +34,14 @@ class Errands:
         if tasks:
             await asyncio.wait(tasks)
 
+    async def anew(self, errand: Errand, *arguments: Path) -> object:
+        """Return what an errand brings that began after this call; it goes on where the wait is cancelled."""
+        key = (errand, *arguments)
+        if (earlier := self._under_way.get(key)) is not None:
+            await asyncio.wait([earlier])
+        self.begin(errand, *arguments)  # unless somebody who waited too has
+        return await asyncio.shield(self._under_way[key])
+
     def tasks(self) -> list[asyncio.Task[object]]:
         """Return what is under way."""
         return list(self._under_way.values())

@@ -17,6 +17,7 @@ from mirror.names import KNOWN_KINDS, sidecar_name
 from mirror.record import find_kinds, is_larger_than
 
 PAUSE = 100  # times as long as the last listing took
+FAILED_PAUSE_S = 10.0  # before a directory that cannot be listed is tried again, unless somebody waits for it
 GLANCED = 250  # entries, a tenth of a millisecond; a listing of more is no business of a thread that must not wait
 
 
@@ -113,6 +114,13 @@ class Kinds:
             with self._lock:
                 self._add(directory, kinds)
                 self._look_at[directory] = self._clock() + PAUSE * (self._clock() - began)
+        except (FileNotFoundError, NotADirectoryError):
+            raise  # with all that there was
+        except OSError:
+            with self._lock:
+                self._copied.setdefault(directory, set()).update(self._listed[directory])
+                self._look_at[directory] = self._clock() + FAILED_PAUSE_S
+            raise
         finally:
             with self._lock:
                 del self._listed[directory]

@@ -60,14 +60,13 @@ class Running:
             self.thread.call_soon(self._wake)
 
     def wait_drained(self, timeout_s: float | None, *, late_too: bool) -> bool:
-        """Wait on the calling thread until nothing is pending; False if the time ran out or ``end`` came first."""
+        """Wait on the calling thread as ``drained``; False too if the time ran out or ``end`` came first."""
         waiting = self.thread.start(self.engine.drained(late_too=late_too))
         try:
-            waiting.result(timeout_s)
+            return waiting.result(timeout_s)
         except (TimeoutError, CancelledError):
             waiting.cancel()
             return False
-        return True
 
     def end(self) -> None:
         """End every task, bring the last receipts over, let go of everything."""

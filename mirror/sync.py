@@ -184,11 +184,13 @@ class _Work:
         try:
             for files in self._look():
                 self.unchanged += files
-            self.mirror.drain()
+            is_complete = self.mirror.drain()
             if self.mirror.stats()["late"]:  # once more: what failed in passing, or was being written
                 self.problems.clear()
                 list(self._look())
-                self.mirror.drain()
+                is_complete = self.mirror.drain()
+            if not is_complete and not self.closing:
+                self.problems.append("a record directory cannot be read any more: the log says which")
             self.finished = True
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
             if not self.closing:

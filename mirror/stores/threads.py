@@ -93,5 +93,6 @@ class DaemonThreads:
             try:
                 work()
             finally:
+                del work  # else it would hold what it returned for as long as nothing else is to be done
                 with self._lock:
                     self._unfinished -= 1

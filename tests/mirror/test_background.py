@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
 import shutil
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,61 @@ def test_a_close_waits_for_a_kind_that_appeared_late(tmp_path: Path) -> None:
         mirror.submit(tmp_path, f"tr_{number}")
     assert mirror.close(60)
     assert memory.records == on_disk(tmp_path)
+
+
+def test_a_flush_waits_for_a_kind_of_what_it_finds_by_itself(tmp_path: Path) -> None:
+    """A record that the first look finds may be under way without its kind when the directory is listed once more."""
+
+    class Held(MemoryStore):
+        """A store in which copies take long, and one of whose records gets a sidecar of a new kind meanwhile."""
+
+        async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
+            if key == "tr_new.json.zst":
+                flushed.append(flushing.submit(mirror.flush, 30))
+            elif key == "tr_old.json.zst" and not (tmp_path / "tr_old.brand_new.zst").exists():
+                write_files(tmp_path, "tr_old", brand_new=b"x")
+            if not key.startswith("_receipts/"):
+                await asyncio.sleep(0.2)  # what a flush is to wait for
+            return await super().put(key, data, xxh3_128)
+
+    write_files(tmp_path, "tr_old", b"doc")
+    write_files(tmp_path, "tr_new", b"doc")
+    flushed: list[Future[bool]] = []
+    memory = Held()
+    with ThreadPoolExecutor(1) as flushing, mirror_on(memory, queue_size=1) as mirror:
+        mirror.submit(tmp_path, "tr_new")
+        eventually(lambda: flushed)
+        assert flushed[0].result()
+        assert memory.records == on_disk(tmp_path)
+
+
+def test_a_flush_needs_no_directory_that_is_gone(tmp_path: Path) -> None:
+    """Its records are in the mirror: nobody waits for what cannot come."""
+    records = tmp_path / "records"
+    write_files(records, "tr_a", b"doc")
+    with mirror_on(MemoryStore()) as mirror:
+        mirror.submit(records, "tr_a")
+        eventually(lambda: mirror.stats()["mirrored"] == 1)
+        shutil.rmtree(records)
+        assert mirror.flush(30)
+
+
+def test_a_flush_never_vouches_for_a_directory_that_it_cannot_read(tmp_path: Path) -> None:
+    """It ends all the same, and the next one completes what can be read again."""
+    records, aside = tmp_path / "records", tmp_path / "aside"
+    memory = MemoryStore()
+    with mirror_on(memory) as mirror:
+        write_files(records, "tr_a", b"doc")
+        mirror.submit(records, "tr_a")
+        eventually(lambda: mirror.stats()["mirrored"] == 1)
+        write_files(records, "tr_a", brand_new=b"x")
+        records.rename(aside)
+        records.symlink_to(records)  # nobody can list it, whatever his rights
+        assert not mirror.flush()
+        records.unlink()
+        aside.rename(records)
+        assert mirror.flush(30)
+        assert memory.records == on_disk(records)
 
 
 def test_a_server_is_told_at_once_where_a_record_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

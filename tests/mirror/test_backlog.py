@@ -105,6 +105,21 @@ def test_a_mark_is_settled_when_all_before_it_is() -> None:
     assert backlog.is_settled(second)
 
 
+@pytest.mark.parametrize("outcome", [Outcome.MIRRORED, Outcome.FAILED])
+def test_a_record_handed_over_before_and_after_a_mark_is_waited_for(outcome: Outcome) -> None:
+    """The copy that is under way may have begun with older bytes than those of before the mark."""
+    backlog = Backlog(10)
+    backlog.submit(A, "x")
+    job = taken(backlog)
+    backlog.submit(A, "x")
+    mark = backlog.mark()
+    backlog.submit(A, "x")
+    assert not backlog.settle(job, outcome)
+    assert not backlog.is_settled(mark)
+    backlog.settle(taken(backlog), Outcome.MIRRORED)
+    assert backlog.is_settled(mark)
+
+
 def test_nor_is_it_before_what_was_late_is_copied() -> None:
     """A look may find it after the mark was made."""
     backlog = Backlog(1)
@@ -201,6 +216,19 @@ def test_what_a_copy_turned_out_to_lack_is_taken_after_a_close_too() -> None:
     backlog.settle(taken(backlog), Outcome.MIRRORED)
     backlog.abandon()
     assert backlog.found(A, "x", 1.0, owed=True) is Added.CLOSED
+
+
+def test_what_a_copy_under_way_will_lack_is_copied_once_more() -> None:
+    """It may have begun without what is owed; what only waits takes that along."""
+    backlog = Backlog(10)
+    backlog.submit(A, "x")
+    assert backlog.found(A, "x", 1.0, owed=True) is Added.KNOWN
+    job = taken(backlog)
+    assert backlog.found(A, "x", 1.0) is Added.KNOWN
+    assert backlog.found(A, "x", 1.0, owed=True) is Added.KNOWN
+    assert not backlog.settle(job, Outcome.MIRRORED)
+    assert backlog.settle(taken(backlog), Outcome.MIRRORED)
+    assert books(backlog) == (1, 1, 0, 0, 0)
 
 
 def test_abandoned_everything_is_late_and_stays_so() -> None:

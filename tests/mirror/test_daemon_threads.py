@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 
 import pytest
 
@@ -25,6 +26,22 @@ def test_a_call_comes_back_with_its_result_or_its_error() -> None:
 
     asyncio.run(scenario())
     eventually(lambda: not any(thread.name.startswith("pool") for thread in threading.enumerate()))
+
+
+def test_an_idle_thread_holds_nothing() -> None:
+    """What a call returned is its caller's alone: it may be large, and the next call may never come."""
+
+    class Large:
+        """Something that somebody may let go."""
+
+    threads = DaemonThreads(1, "idle")
+
+    async def scenario() -> weakref.ref[Large]:
+        return weakref.ref(await threads.run(Large))
+
+    large = asyncio.run(scenario())
+    eventually(lambda: large() is None)
+    threads.close()
 
 
 def test_no_more_threads_than_allowed() -> None:

@@ -186,6 +186,24 @@ def test_a_directory_that_is_gone_has_nothing_to_complete(tmp_path: Path) -> Non
     assert kinds.unsettled() == []
 
 
+def test_a_listing_that_fails_forgets_nobody(tmp_path: Path) -> None:
+    """What is to be completed waits until the directory can be read again, and is asked for no more often than that."""
+    clock = FakeClock()
+    kinds = Kinds(clock=clock)
+    directory = tmp_path / "records"
+    write_files(tmp_path / "aside", "tr_a", brand_new=b"x")
+    kinds.copied(directory, "tr_a", KNOWN_KINDS)
+    directory.symlink_to(directory)  # nobody can list it, whatever his rights
+    for _ in range(2):
+        with pytest.raises(OSError, match="symbolic links"):
+            kinds.recheck(directory)
+        assert kinds.unsettled() == [directory]
+        assert not kinds.is_due(directory)
+    directory.unlink()
+    (tmp_path / "aside").rename(directory)
+    assert kinds.recheck(directory) == {"tr_a"}
+
+
 def test_a_directory_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     """It is never taken for one without sidecars."""
     with pytest.raises(FileNotFoundError):
