@@ -115,7 +115,7 @@ class ObstoreS3Store(ObstoreBucket["Client"]):
         start = last or prefix
         async with contextlib.aclosing(self._pages("", after=start)) as pages:
             infos = await anext(pages, None)
-        return infos is not None and infos[0].key > start and not infos[0].key.startswith(prefix)
+        return infos is not None and infos[0].key > max(start, prefix) and not infos[0].key.startswith(prefix)
 
     async def _connect(self) -> Client:
         await self._clients.look_up(self._threads)

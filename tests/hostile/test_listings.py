@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mirror.config import MirrorConfig
 from mirror.errors import StoreError, TryAgainError
 from mirror.location import parse_location
-from mirror.store import ObjectInfo, Store
+from mirror.store import PAGE, ObjectInfo, Store
 from mirror.stores.opening import open_store
 from mirror.testing import FaultProxy, Reply
 from tests.hostile.anything import BAD_JSON, BOUNDED, EVIL_NAMES, changed_json, names
@@ -32,8 +32,9 @@ class Impostor:
 
     def __init__(self, driver: str) -> None:
         self.reply = Reply(status=200)
+        self._replies: list[Reply] = []  # before that
         self.kind, _, self._driver = driver.partition("-")
-        self._proxy = FaultProxy("http://127.0.0.1:9", check_request=lambda *_: self.reply)
+        self._proxy = FaultProxy("http://127.0.0.1:9", check_request=lambda *_: self._next())
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
@@ -63,6 +64,15 @@ class Impostor:
         """Answer so from now on."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.reply = Reply(status=200, body=body, headers={"Content-Type": "application/xml", **named})
+
+    def answer_in_turn(self, *bodies: bytes) -> None:
+        """Answer each of the next requests by one of these."""
+        for body in bodies:
+            self.answer(body)
+            self._replies.append(self.reply)
+
+    def _next(self) -> Reply:
+        return self._replies.pop(0) if self._replies else self.reply
 
     def ask(self, use: Callable[[Store], Awaitable[Any]]) -> Any:  # noqa: ANN401 - whatever is asked
         """Use the store, for a bounded time."""
@@ -239,6 +249,19 @@ def test_a_key_outside_the_mirror_keeps_its_whole_name(impostor: Impostor, name:
     except StoreError:
         return
     assert not any(key.startswith(("run-7", "..")) for key in keys)
+
+
+def test_a_listing_that_is_cut_short_before_its_prefix_goes_on() -> None:
+    """A key that sorts before a prefix does not prove that none begins with it."""
+    items = "".join(s3_item(f"run-7/a{number:03}") for number in range(PAGE))
+    full = s3_page(items, more="true", token="t")  # noqa: S106 - a page's
+    with Impostor("s3-obstore") as impostor:
+        impostor.answer_in_turn(full, b"<Page/>", s3_page(s3_item("run-7/b")), s3_page(s3_item("run-7/c1")))
+
+        async def listed(store: Store) -> list[str]:
+            return [info.key async for page in store.list_pages("c") for info in page]
+
+        assert impostor.ask(listed) == ["c1"]
 
 
 def page_of(items: list[dict[str, str]], **more: str) -> bytes:
