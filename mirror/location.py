@@ -18,6 +18,9 @@ GCS_PROTOCOLS = frozenset({"gs", "gcs"})
 CONTAINER_PROTOCOLS = frozenset({"abfs", "abfss", "az", "adl", "wasb", "wasbs"})
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^\x00-\x1f\x7f-\x9f\ud800-\udfff]*)")
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):/[^/]")
+_MISTYPED = re.compile(
+    rf"({'|'.join(S3_PROTOCOLS | GCS_PROTOCOLS | CONTAINER_PROTOCOLS)})(?::/?|//)(?!/)", re.IGNORECASE
+)
 _ENDPOINT_VARIABLES = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "gs": ("STORAGE_EMULATOR_HOST",),
@@ -70,8 +73,7 @@ def parse_location(url: str | os.PathLike[str]) -> Location:
         )
     match = _SCHEME.fullmatch(text)
     if match is None:
-        if "://" in text or _ONE_SLASH.match(text):
-            raise ConfigError(f"the mirror's URL {shown} is neither protocol://place nor a path: give one of them")
+        _refuse_mistyped(text, shown)
         return _directory(text)
     protocol, rest = match[1].lower(), match[2]
     if re.search(r"::[A-Za-z0-9+.\-]+://", rest):
@@ -99,6 +101,19 @@ def endpoint_of(protocol: str, options: Mapping[str, object], environment: Mappi
     named = [options.get("endpoint_url"), client.get("endpoint_url") if isinstance(client, Mapping) else None]
     named += [environment.get(name) for name in _ENDPOINT_VARIABLES.get(protocol, ())]
     return next((str(value).rstrip("/") for value in named if value), None)
+
+
+def _refuse_mistyped(text: str, shown: str) -> None:
+    """Let nothing become a directory that was meant to be a URL.
+
+    Raises:
+        ConfigError: it was.
+    """
+    if (mistyped := _MISTYPED.match(text)) is not None:
+        meant = show(redact_url(f"{mistyped[1]}://{text[mistyped.end() :]}"))
+        raise ConfigError(f"the mirror's URL is neither protocol://place nor a path: did you mean {meant}?")
+    if "://" in text or _ONE_SLASH.match(text):
+        raise ConfigError(f"the mirror's URL {shown} is neither protocol://place nor a path: give one of them")
 
 
 def _directory(path: str) -> Location:

@@ -129,7 +129,7 @@ def is_record_directory(text: str) -> bool:
 
 def _read_place(directory: Path, place: str, kinds: Collection[str]) -> PlaceStatus:
     with reading(directory, place) as ledger:
-        uncopied = sum(len(chunk.uncopied) for chunk in look(directory, ledger, kinds))
+        uncopied = sum(len(chunk.uncopied) for chunk in look(directory, ledger, ledger.excluded().union(kinds)))
         url, where = part_words(read_url(directory, place) or "")
         return PlaceStatus(place=place, url=url or None, where=where, receipted=ledger.count(), uncopied=uncopied)
 

@@ -94,7 +94,7 @@ class Examiner:
                         for record_id, keep in stay.items()
                     ]
                     candidates = {name: state for name, state in documents.items() if name not in stay}
-                    lacking = _lacking(others, candidates, kinds)
+                    lacking = _lacking(others, candidates)
                     for record_id in candidates:
                         while len(checks) >= self._workers:
                             yield _present(await next_done(checks))
@@ -229,10 +229,10 @@ def _other_mirrors(directory: Path, place: str, stack: contextlib.ExitStack) -> 
     return [other for other in others if other.ledger.count()]
 
 
-def _lacking(others: Sequence[_Other], documents: Mapping[str, FileState], kinds: Collection[str]) -> dict[str, str]:
-    """Return the records that another mirror does not have, with what is to be said; kinds may be left out of it."""
+def _lacking(others: Sequence[_Other], documents: Mapping[str, FileState]) -> dict[str, str]:
+    """Return the records that another mirror does not have, with what is to be said; it may leave kinds out."""
     lacking: dict[str, str] = {}
     for other in others:
-        covered = other.ledger.covered(documents, kinds)
+        covered = other.ledger.covered(documents, other.ledger.excluded())
         lacking |= {record_id: other.lacks for record_id in documents if record_id not in covered}
     return lacking

@@ -119,6 +119,11 @@ class Ledger:
         with self._lock:
             return self._index.covered(documents, exclude)
 
+    def excluded(self) -> set[str]:
+        """Return every kind of sidecar that any receipt leaves out."""
+        with self._lock:
+            return self._index.excluded()
+
     def append(self, receipt: Receipt) -> tuple[bytes, Mark | None]:
         """Keep a new receipt.
 

@@ -89,6 +89,12 @@ class ReceiptIndex:
                 found[record_id] = files
         return found
 
+    def excluded(self) -> set[str]:
+        """Return every kind of sidecar that any receipt leaves out."""
+        self._take_in()
+        rows = self._index.execute("SELECT DISTINCT excluded FROM receipt WHERE excluded IS NOT NULL")
+        return {kind for (kinds,) in rows for kind in kinds.split("/") if kind}
+
     def withdrawn(self, record_ids: Iterable[str]) -> set[str]:
         """Return which of these records have a newest line that withdraws what was receipted before."""
         ids = {_key(record_id): record_id for record_id in record_ids}

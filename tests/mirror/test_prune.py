@@ -225,6 +225,13 @@ def test_a_second_mirror_of_the_directory_is_waited_for(disk: Disk, tmp_path: Pa
     assert disk.prune().pruned == 1
 
 
+def test_nor_is_one_that_leaves_out_what_nobody_has(disk: Disk, tmp_path: Path) -> None:
+    """A mistyped kind in its settings takes nothing away from what it holds."""
+    disk.copy(tmp_path / "second", exclude=["token"])
+    assert all(place.uncopied == 0 for place in read_directory(disk.records).places)
+    assert disk.prune().pruned == 10
+
+
 def test_a_mirror_that_never_got_a_record_keeps_none(tmp_path: Path) -> None:
     """A copy to a mistyped place, which nothing ever reached, does not keep the disk full."""
     records, nowhere = tmp_path / "records", tmp_path / "a-file"
