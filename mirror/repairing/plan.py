@@ -19,8 +19,13 @@ class RepairStep:
     """One record to mend."""
 
     record_id: str
-    names: tuple[str, ...]  # of the damaged files
+    findings: tuple[Finding, ...]  # one for each file that is sent
     directory: Path | None  # where the record lies; None: the second mirror has it
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the damaged files."""
+        return tuple(finding.name for finding in self.findings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +77,7 @@ def plan_repair(
             sources.append((None, tuple(name for name in names if second.file(name))))
         directory, found = max(sources, key=lambda source: len(source[1]), default=(None, ()))
         if found:
-            steps.append(RepairStep(record_id=record_id, names=found, directory=directory))
+            sent = tuple(finding for finding in findings if finding.name in found)
+            steps.append(RepairStep(record_id=record_id, findings=sent, directory=directory))
         hopeless += [finding for finding in findings if finding.name not in found]
     return RepairPlan(steps=tuple(steps), hopeless=tuple(hopeless), verification=verification)

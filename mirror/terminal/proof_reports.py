@@ -68,14 +68,19 @@ def report_verification(result: Verification, url: str, output: Output) -> int:
 
 
 def report_repair_plan(plan: RepairPlan, output: Output, *, source_url: str | None) -> None:
-    """Say what a repair would do."""
+    """Say what a repair would do, and why: files with one and the same reason together."""
     for step in plan.steps:
         source = str(step.directory) if step.directory is not None else source_url
+        alike: dict[str, list[str]] = {}
+        for finding in step.findings:
+            alike.setdefault(f"{finding.kind}: {finding.detail}", []).append(finding.name)
+        what = ", ".join(f"{', '.join(names)} ({reason})" for reason, names in alike.items())
         output.line(
             "plan",
-            f"restore {', '.join(step.names)} from {source}",
+            f"restore {what} from {source}",
             id=step.record_id,
             files=list(step.names),
+            kinds={finding.name: finding.kind.value for finding in step.findings},
             source=source,
         )
 

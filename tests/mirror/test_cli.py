@@ -258,6 +258,26 @@ def test_the_summary_of_verify_and_repair(line: Line, records: Path, tmp_path: P
     assert (again.code, again.out.startswith("nothing to do: 40 files")) == (0, True)
 
 
+def test_a_repair_says_why_each_file_is_sent(line: Line, tmp_path: Path) -> None:
+    """Damage in the mirror is told apart from what is newer on disk; one reason is said once for all its files."""
+    records, mirror = tmp_path / "records", tmp_path / "mirror"
+    write_files(records, "tr_damaged", tokens=b"t")
+    write_files(records, "tr_newer", tokens=b"t")
+    line("sync", records, mirror)
+    (mirror / "tr_damaged.tokens.zst").write_bytes(b"short")
+    write_files(records, "tr_newer", document=b"finished later", tokens=b"more")
+    args = ("repair", "--dry-run", mirror, records)
+    again = f"changed: it was written again in {records} after it was copied"
+    assert line(*args).out.splitlines()[:2] == [
+        f"restore tr_damaged.tokens.zst (wrong_size: 5 bytes instead of 1) from {records}",
+        f"restore tr_newer.json.zst, tr_newer.tokens.zst ({again}) from {records}",
+    ]
+    assert [step["kinds"] for step in line(*args, "--json").of_type("plan")] == [
+        {"tr_damaged.tokens.zst": "wrong_size"},
+        {"tr_newer.json.zst": "changed", "tr_newer.tokens.zst": "changed"},
+    ]
+
+
 def test_a_repair_without_a_source_for_a_file_still_has_differences(line: Line, records: Path, tmp_path: Path) -> None:
     """What no source has stays a finding; a second mirror is a source."""
     line("sync", records, tmp_path / "mirror")
