@@ -18,6 +18,7 @@ from references.attempt import Job, attempt
 from references.calls import Call
 from references.claims import By, Claims
 from references.landing import IndexStore, Receipts
+from references.outage import MirrorOutages
 from references.outcome import Next, Outcome, Result, backoff_s, decide, is_there
 from references.run_index import Phase
 from references.seams import Patience, PublishSettings
@@ -55,6 +56,7 @@ class Agenda:
         self._claim_s = settings.timeout_s + patience.settle_s + MAX_PAUSE_S
         self._receipts = receipts
         self._index_store = index_store
+        self._outages = MirrorOutages()
         self._launch = launch
         self._counts: Counter[str] = Counter()
         self._runs: dict[str, Run] = {}
@@ -228,7 +230,7 @@ class Agenda:
             index_written=work.index_written,
             timeout_s=self._settings.timeout_s,
         )
-        function = partial(attempt, job, self._receipts, self._index_store)
+        function = partial(attempt, job, self._receipts, self._index_store, self._outages)
         call = Call(
             series=series,
             work=work,

@@ -16,6 +16,7 @@ from references.artifact import build_artifact
 from references.calls import run_on_a_thread
 from references.codec import decode
 from references.landing import IndexStore, Landing, Receipts, anywhere, land, mirrored_ids, step_json
+from references.outage import MirrorOutages, Outage
 from references.outcome import Outcome, Result, is_there, must_ask
 from references.run_index import StepIndex
 from references.spool import StepKey, content_hash
@@ -67,11 +68,18 @@ class Job:
     timeout_s: float
 
 
-def attempt(job: Job, receipts: Receipts | None, index_store: IndexStore | None) -> Result:
-    """Try once. Never raises: whatever goes wrong is in the result."""
-    written = _begin_to_write(job, index_store)
+def attempt(job: Job, receipts: Receipts | None, index_store: IndexStore | None, outages: MirrorOutages) -> Result:
+    """Try once. Never raises: whatever goes wrong is in the result.
+
+    Args:
+        job: what the try is about.
+        receipts: where the receipts are; None: nowhere.
+        index_store: who keeps the index; None: nobody.
+        outages: which of the mirror's failures the log has told of, kept from one try to the next.
+    """
+    written = _begin_to_write(job, index_store, outages.writing)
     try:
-        result = _attempt(job, receipts, written)
+        result = _attempt(job, receipts, outages.reading, written)
     except RunIsOverError as error:
         result = Result(outcome=Outcome.RUN_OVER, error=redact_text(str(error)))
     except WaitedTooLongError as error:
@@ -81,7 +89,7 @@ def attempt(job: Job, receipts: Receipts | None, index_store: IndexStore | None)
     return replace(result, index_written=written())
 
 
-def _attempt(job: Job, receipts: Receipts | None, written: Callable[[], bool]) -> Result:
+def _attempt(job: Job, receipts: Receipts | None, reading: Outage, written: Callable[[], bool]) -> Result:
     deadline = time.monotonic() + job.timeout_s
     if job.run is None:
         return Result(outcome=Outcome.RUN_OVER)
@@ -89,7 +97,7 @@ def _attempt(job: Job, receipts: Receipts | None, written: Callable[[], bool]) -
     if logged_to is Mode.DISABLED:
         return Result(outcome=Outcome.DISABLED)
     index = decode(job.data)
-    landing, readable = _look(index, receipts, is_patient=job.may_wait)
+    landing, readable = _look(index, receipts, reading, is_patient=job.may_wait)
     too_early = _too_early(job, landing, can_wait=receipts is not None)
     if too_early is not None:
         return Result(outcome=too_early, num_pending=len(landing.pending))
@@ -120,30 +128,33 @@ def _too_early(job: Job, landing: Landing, *, can_wait: bool) -> Outcome | None:
     return None
 
 
-def _begin_to_write(job: Job, index_store: IndexStore | None) -> Callable[[], bool]:
+def _begin_to_write(job: Job, index_store: IndexStore | None, writing: Outage) -> Callable[[], bool]:
     """Begin to give the mirror the index; return what waits for the end of that, and says whether the mirror has it."""
     if job.index_written or index_store is None:
         return lambda: True
     answers: SimpleQueue[object] = SimpleQueue()
-    run_on_a_thread(partial(_write_index, job, index_store), answers.put)
+    run_on_a_thread(partial(_write_index, job, index_store, writing), answers.put)
     return cache(lambda: answers.get() is True)
 
 
-def _write_index(job: Job, index_store: IndexStore) -> bool:
+def _write_index(job: Job, index_store: IndexStore, writing: Outage) -> bool:
     try:
         index_store.write(job.key.phase, job.key.step, job.data)
     except Exception as error:  # noqa: BLE001 - a store may raise anything, and W&B shall hear of the step all the same
-        logger.warning(
+        logger.log(
+            logging.WARNING if writing.failed() else logging.DEBUG,
             "the mirror did not take the index of %s step %d, it is kept in the spool: %s",
             job.key.phase,
             job.key.step,
             redact_text(str(error)),
         )
         return False
+    if writing.worked():
+        logger.info("the mirror takes step indexes again")
     return True
 
 
-def _look(index: StepIndex, receipts: Receipts | None, *, is_patient: bool) -> tuple[Landing, bool]:
+def _look(index: StepIndex, receipts: Receipts | None, reading: Outage, *, is_patient: bool) -> tuple[Landing, bool]:
     """Return what has landed, and whether the receipts could be read; who looks again soon does not warn yet."""
     covers = anywhere if receipts is None else receipts.covers
     wanted = mirrored_ids(index, covers)
@@ -152,11 +163,13 @@ def _look(index: StepIndex, receipts: Receipts | None, *, is_patient: bool) -> t
     try:
         found = receipts.find(wanted)
     except Exception as error:  # noqa: BLE001 - a store may raise anything, and the step is logged all the same
-        level = logging.DEBUG if is_patient else logging.WARNING
+        level = logging.WARNING if not is_patient and reading.failed() else logging.DEBUG
         logger.log(
             level, "the receipts of %s step %d could not be read: %s", index.phase, index.step, redact_text(str(error))
         )
         return land(index, {}, covers), False
+    if reading.worked():
+        logger.info("the receipts can be read again")
     return land(index, found, covers), True
 
 

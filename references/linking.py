@@ -20,6 +20,7 @@ from references.helper_run import RunId, declare_output, helper_run
 from references.landing import land, main_mirror, mirrored_ids
 from references.link_plan import LinkedStep, Verdict, judge
 from references.mirror_access import MirrorAccess
+from references.outage import MirrorOutages
 from references.outcome import Next, Outcome, Result, backoff_s, decide
 from references.run_index import Phase, StepIndex
 from references.seams import PublishSettings
@@ -66,6 +67,7 @@ class Linker:
         """Ask nothing yet; what is begun ends with ``stack``."""
         self._run = run
         self._mirrors = mirrors
+        self._outages = MirrorOutages()
         self._settings = settings
         self._stack = stack
         self._helper: Run | None = None
@@ -180,7 +182,7 @@ class Linker:
     def _repeat(self, job: Job, mirror: MirrorAccess | None) -> Result:
         tries = 0
         while True:
-            result = attempt(job, mirror, mirror)
+            result = attempt(job, mirror, mirror, self._outages)
             tries += 1
             if decide(result.outcome, tries=tries, attempts=self._settings.attempts) is not Next.RETRY:
                 return result
