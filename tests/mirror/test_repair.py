@@ -13,6 +13,7 @@ import pytest
 
 from mirror import ConfigError, FindingKind, RecordMirror, RepairPlan, Verification, VerifyLevel, prune, repair, verify
 from mirror.config import MirrorConfig
+from mirror.errors import EmptyMirrorError
 from mirror.judging import Finding
 from mirror.pruning.judging import PruneRules
 from mirror.repairing.plan import plan_repair
@@ -104,6 +105,25 @@ def test_a_second_mirror_that_is_damaged_too_is_not_copied(mirror: Path, records
     assert result.restored_files == 2
     assert len(result.failed) == 1
     assert "damaged in the second mirror" in next(iter(result.failed.values()))
+
+
+def test_where_there_is_no_mirror_none_is_made(mirror: Path, records: Path, tmp_path: Path) -> None:
+    """A mistyped URL is no mirror that lost everything; nor is one a second mirror to mend from."""
+    for url, directories, second in (
+        (tmp_path / "mistyped", [records], None),
+        (tmp_path / "mistyped", [], mirror),
+        (mirror, [], tmp_path / "mistyped"),
+    ):
+        with pytest.raises(EmptyMirrorError, match="mistyped"):
+            repair(url, directories, source_url=second, grace_s=0)
+    assert not (tmp_path / "mistyped").exists()
+
+
+def test_a_mirror_that_lost_everything_is_made_anew(mirror: Path, records: Path) -> None:
+    """The receipts beside the records say that there was one."""
+    shutil.rmtree(mirror)
+    assert repair(mirror, [records], level=EVERYTHING, grace_s=0).restored_files == 40
+    assert is_whole(mirror, records)
 
 
 def test_what_no_source_has_is_said(mirror: Path, tmp_path: Path) -> None:
