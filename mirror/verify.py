@@ -328,8 +328,10 @@ class Verifier:
             document = document_name(parsed.record_id)
             if document in self._strays or self._manifest.file(document) is not None:
                 kind, detail = FindingKind.NO_RECEIPT, "it is in the mirror, and no receipt proves what it should be"
+                detail += ": repair it from its record directory, or delete it"
             else:
                 kind, detail = FindingKind.NO_DOCUMENT, f"it is a sidecar, and {document} is not in the mirror"
+                detail += ": repair that from its record directory, or delete this"
             findings.append(Finding(kind=kind, name=name, record_id=parsed.record_id, detail=detail))
         return findings
 

@@ -90,6 +90,16 @@ def test_each_kind_of_damage_is_found_and_named(mirrored: Mirrored) -> None:
     assert (found.intact, found.damage, found.unchecked) == (57, 5, 0)
 
 
+def test_what_no_receipt_explains_is_named_with_what_to_do(mirrored: Mirrored) -> None:
+    """Nobody knows which it is: a record that is still on a disk can be repaired from there, a leftover be deleted."""
+    shutil.copy(mirrored.document(3), mirrored.mirror / "stray.json.zst")
+    shutil.copy(mirrored.sidecar(3), mirrored.mirror / "orphan.tokens.zst")
+    assert [finding.detail.partition(": ")[2] for finding in mirrored.verify().findings] == [
+        "repair that from its record directory, or delete this",
+        "repair it from its record directory, or delete it",
+    ]
+
+
 def test_other_bytes_of_the_same_size_need_the_hash(mirrored: Mirrored) -> None:
     """A directory keeps no identity: by listing such a file is only present."""
     flip_byte(mirrored.document(0))
