@@ -20,6 +20,7 @@ from references.wandb_source import WandbSource
 class OpenRun:
     """One run, to be read on one event loop."""
 
+    name: str  # of the source, without credentials
     source: Source
     mirrors: Mirrors
 
@@ -36,13 +37,14 @@ async def open_run(
     parsed = parse_source(source)
     async with contextlib.AsyncExitStack() as stack:
         if isinstance(parsed, ArtifactRef):
+            name = parsed.path if parsed.alias is None else f"{parsed.path}:{parsed.alias}"
             indexes: Source = stack.enter_context(contextlib.closing(WandbSource(parsed, timeout_s=config.timeout_s)))
             mirrors = Mirrors(config, given=None, allow_protocols=allow_protocols)
         else:
             check_settings(parsed, config)
-            store = connect(parsed, config)
+            name, store = parsed.shown, connect(parsed, config)
             stack.push_async_callback(store.aclose)
             indexes = MirrorSource(store)
             mirrors = Mirrors(config, given=parsed, allow_protocols=())
         stack.push_async_callback(mirrors.aclose)
-        yield OpenRun(indexes, mirrors)
+        yield OpenRun(name, indexes, mirrors)

@@ -69,7 +69,7 @@ class Puller:
 
     async def run(self) -> PullSummary:
         """Pull everything that is wanted; see ``references.pull.pull`` for the errors."""
-        known = await find_steps(self._run.source)
+        known = await find_steps(self._run.source, self._run.name)
         wanted = [step for step in known if self._selection.wants_step(step.phase, step.step)]
         if not wanted:
             numbers = sorted(step.step for step in known)

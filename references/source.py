@@ -126,8 +126,12 @@ def parse_source(text: str | os.PathLike[str]) -> ArtifactRef | Location:
     return ArtifactRef(path=f"{match['entity']}/{match['project']}/{match['name']}", phase=phase, alias=match["alias"])
 
 
-async def find_steps(source: Source) -> list[KnownStep]:
+async def find_steps(source: Source, name: str) -> list[KnownStep]:
     """Return every step that there is, of which there must be one.
+
+    Args:
+        source: has the steps.
+        name: what it is called, without credentials.
 
     Raises:
         SourceError: there is none, or they cannot be listed.
@@ -135,7 +139,7 @@ async def find_steps(source: Source) -> list[KnownStep]:
     """
     known = await source.find()
     if not known:
-        raise SourceError("no step index is there: check the source, and that steps of this run were indexed")
+        raise SourceError(f"no step index is in {name}: check the source, and that steps of this run were indexed")
     return known
 
 

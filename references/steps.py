@@ -104,7 +104,7 @@ def list_steps(
 
     async def work() -> RunFacts:
         async with open_run(source, config or MirrorConfig(), allow_protocols) as run:
-            known = await find_steps(run.source)
+            known = await find_steps(run.source, run.name)
             wanted = [step for step in known if chosen.wants_step(step.phase, step.step)]
             facts: list[StepFacts] = []
             bad: list[BadStep] = []

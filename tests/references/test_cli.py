@@ -203,10 +203,17 @@ def test_ls_of_a_run_in_wandb_shows_what_was_run_again(
 
 
 def test_ls_of_nothing_could_not_check(line: Line, tmp_path: Path) -> None:
-    """A mirror without step indexes, and an artifact that is not there."""
+    """A mirror without step indexes, or a place where nothing is: it is named, for it may be a slip."""
     (tmp_path / "empty").mkdir()
 
-    assert line("ls", tmp_path / "empty").code == 5
+    said = line("ls", tmp_path / "empty")
+    assert (said.code, said.err) == (
+        5,
+        f"error: no step index is in file://{tmp_path}/empty: check the source, and that steps of this run were "
+        "indexed\n",
+    )
+    said = line("pull", tmp_path / "typo", tmp_path / "out")
+    assert (said.code, said.err.startswith(f"error: no step index is in file://{tmp_path}/typo: ")) == (1, True)
 
 
 # verify
