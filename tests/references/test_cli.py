@@ -207,11 +207,7 @@ def test_ls_of_nothing_could_not_check(line: Line, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 
     said = line("ls", tmp_path / "empty")
-    assert (said.code, said.err) == (
-        5,
-        f"error: no step index is in file://{tmp_path}/empty: check the source, and that steps of this run were "
-        "indexed\n",
-    )
+    assert (said.code, said.err.startswith(f"error: no step index is in file://{tmp_path}/empty: ")) == (5, True)
     said = line("pull", tmp_path / "typo", tmp_path / "out")
     assert (said.code, said.err.startswith(f"error: no step index is in file://{tmp_path}/typo: ")) == (1, True)
 
