@@ -135,6 +135,9 @@ def make_record_index(
 
     Returns:
         The callback; one that only empties ``records`` where W&B is not enabled.
+
+    Raises:
+        ConfigError: ``records`` is no log.
     """
     from references.callback import SkycapRecordIndex  # noqa: PLC0415 - a configuration is read without all this
     from references.publisher_process import PublisherProcess  # noqa: PLC0415 - likewise

@@ -19,6 +19,7 @@ from references.batch import count_unlogged, see_batch
 from references.errors import BatchError, ConfigError, StepError
 from references.phases import check_phases
 from references.publisher_process import PublisherProcess
+from references.record_log import RecordLog
 from references.rows import build_index
 from references.run_index import MAX_STEP_DIGITS, Phase, StepIndex
 from references.seams import PublishSettings
@@ -26,7 +27,7 @@ from references.seams import PublishSettings
 if TYPE_CHECKING:
     from references.batch import Batch, SeenBatch
     from references.entry import Entry
-    from references.record_log import BatchTaking, RecordLog
+    from references.record_log import BatchTaking
     from references.seams import Publisher
 
 logger = logging.getLogger(__name__)
@@ -67,8 +68,10 @@ class StepIndexer:
             publisher: who takes the indexes over; by default one that logs to W&B, made of the settings above.
 
         Raises:
-            ConfigError: a phase is unknown, or a setting makes no sense.
+            ConfigError: a phase is unknown, a setting makes no sense, or ``records`` is no log.
         """
+        if not isinstance(records, RecordLog):
+            raise ConfigError(f"records is a {type(records).__name__}: give the RecordLog that generators add to")
         self._settings = PublishSettings(
             queue_size=queue_size,
             timeout_s=timeout,

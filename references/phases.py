@@ -1,11 +1,11 @@
-"""Which phases are indexed: checked where they are set, with the nearest name for a mistyped one."""
+"""The phases of a training: checked where they are named, with the nearest name for a mistyped one."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
-from typing import cast
 
+from mirror.showing import show
 from references.errors import ConfigError
 from references.run_index import PHASES, Phase
 
@@ -18,9 +18,17 @@ def check_phases(phases: Collection[object]) -> frozenset[Phase]:
     """
     if isinstance(phases, str | bytes) or not isinstance(phases, Collection):
         raise ConfigError(f"the phases to index are {phases!r}: give a list of {' and '.join(map(repr, PHASES))}")
-    for phase in phases:
-        if phase not in PHASES:
-            nearest = difflib.get_close_matches(str(phase), PHASES, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {' and '.join(map(repr, PHASES))}"
-            raise ConfigError(f"unknown phase {phase!r} to index: {hint}")
-    return frozenset(cast("Collection[Phase]", phases))
+    return frozenset(check_phase(phase, "index") for phase in phases)
+
+
+def check_phase(phase: object, purpose: str) -> Phase:
+    """Return the phase that is named; ``purpose``: what it was named for, a verb.
+
+    Raises:
+        ConfigError: it is unknown.
+    """
+    if isinstance(phase, str) and phase in PHASES:
+        return phase
+    nearest = difflib.get_close_matches(phase, PHASES, n=1) if isinstance(phase, str) else []
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {' and '.join(map(repr, PHASES))}"
+    raise ConfigError(f"unknown phase {show(phase)} to {purpose}: {hint}")

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from references.batch import Part, part_of_lone, parts_of
 from references.entry import Entry, read_entry
+from references.phases import check_phase
 from references.samples import by_key, split_samples
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class RecordLog:
         self._lock = threading.Lock()
 
     def add(self, phase: str, trajectory_id: object, attempt: int, trajectory: object) -> None:
-        """Log an attempt, finished or not, from the generator's own objects; never raises for what they lack.
+        """Log an attempt, finished or not, from the generator's own objects; never raises for what these lack.
 
         Args:
             phase: ``train`` or ``eval``.
@@ -46,7 +47,11 @@ class RecordLog:
             attempt: from 0 for each sample; a retry is a new trajectory.
             trajectory: has ``id``, ``finishing`` (the annotations) and ``result``, which has ``status`` and ``record``
                 (with ``host``, ``path``, ``mirror`` and ``files``); any of them may be missing or None.
+
+        Raises:
+            ConfigError: there is no such phase: nobody would ever take the attempt.
         """
+        check_phase(phase, "log an attempt in")
         with self._lock:
             order = self._next_order
             self._next_order += 1
@@ -66,7 +71,11 @@ class RecordLog:
         annotations: Mapping[str, object] | None = None,
         record: Mapping[str, object] | None = None,
     ) -> None:
-        """Log an attempt from plain values, named as in a row of the step index."""
+        """Log an attempt from plain values, named as in a row of the step index.
+
+        Raises:
+            ConfigError: there is no such phase.
+        """
         self.add(
             phase,
             {"instance_id": instance_id, "repetition_id": repetition_id},

@@ -99,6 +99,14 @@ def test_what_no_server_would_start_with_is_refused(settings: dict[str, Any], wo
         RecordsConfig(**settings)
 
 
+@pytest.mark.parametrize("logger", ["wandb", "console"])
+@pytest.mark.parametrize("records", [None, {}, RecordLog], ids=["none", "mapping", "class"])
+def test_a_log_that_is_none_is_refused(records: Any, logger: str) -> None:  # noqa: ANN401 - any mistake
+    """When the callback is made, not at the end of the first step."""
+    with pytest.raises(ConfigError, match=r"records is a \w+: give the RecordLog"):
+        make_record_index(RecordsConfig(), records, logger=logger)
+
+
 def test_every_server_is_started_with_the_same(tmp_path: Path) -> None:
     """One function gives what each capture server of the run gets."""
     config = RecordsConfig(

@@ -10,7 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from references.batch import Batch, Part
+from references.errors import ConfigError
 from references.record_log import RecordLog
 from references.run_index import RecordLocation
 from tests.references.index_builders import TrajectoryID, finished, read_batch
@@ -38,6 +41,26 @@ def test_an_attempt_that_lacks_everything_is_logged() -> None:
     log.add("train", None, 0, None)
     log.add("train", SimpleNamespace(instance_id="a"), 1, SimpleNamespace(id="tr", result=None, finishing=None))
     assert names(log) == ["", "tr"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        ("trian", "unknown phase 'trian' to log an attempt in: did you mean 'train'"),
+        ("test", "known are 'train' and 'eval'"),
+        (None, "unknown phase None"),
+    ],
+)
+def test_an_unknown_phase_is_refused_and_nothing_is_lost(phase: Any, words: str) -> None:  # noqa: ANN401 - any mistake
+    """No step would ever take what is logged in it; what was logged before stays, and the log goes on."""
+    log = RecordLog()
+    log.add("train", TrajectoryID("a", 0), 0, finished("before"))
+    with pytest.raises(ConfigError, match=words):
+        log.add(phase, TrajectoryID("a", 0), 0, finished("tr"))
+    with pytest.raises(ConfigError, match=words):
+        log.add_attempt(phase, id="tr", instance_id="a")
+    log.add("train", TrajectoryID("a", 0), 0, finished("after"))
+    assert names(log) == ["before", "after"]
 
 
 def test_plain_values_say_the_same_as_a_trajectory() -> None:
