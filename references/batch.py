@@ -10,9 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mirror.showing import show
 from references import plain
 from references.errors import BatchError
 from references.loss_masks import trainable_rows
@@ -34,6 +36,7 @@ class Part(IntEnum):
 
 T = TypeVar("T")
 _pair_of = attrgetter("instance_id", "repetition_id")
+_EXAMPLES = 2
 _ABSENT, _UNTRAINED, _UNKNOWN, _TRAINED = Part  # looking a member up costs as much as all else done for a row
 
 
@@ -50,6 +53,11 @@ class Batch:
     by_record: dict[str, Part] = field(default_factory=dict)
     by_key: dict[Key, Part] = field(default_factory=dict)
     named: list[tuple[Key, object, Part]] = field(default_factory=list)
+
+    @property
+    def num_named(self) -> int:
+        """How many samples the rows name."""
+        return len(self.by_record) + len(self.by_key)
 
     @cached_property
     def draws(self) -> dict[Key, list[tuple[object, Part]]]:
@@ -123,6 +131,16 @@ def count_unlogged(batch: Batch, entries: Iterable[Entry]) -> int:
     if batch.by_record:
         unlogged += _count_absent(batch.by_record, {entry.id for entry in logged})
     return unlogged
+
+
+def describe_mismatch(batch: Batch, logged: Sequence[Entry]) -> str:
+    """Show by an example or two how a batch names its rows and what is logged, for whoever mixed them up."""
+    came = [show(name) for name in islice(chain(batch.by_record, batch.by_key), _EXAMPLES)]
+    known = [f"{show(entry.id)} of {show(entry.key)}" for entry in logged[:_EXAMPLES]]
+    return (
+        "a row is to be named by its trajectory's id, or by the (instance_id, repetition_id) that it was logged with; "
+        f"here rows are named by {' and '.join(came)}, and logged is {' and '.join(known) or 'nothing'}"
+    )
 
 
 def part_of_lone(entry: Entry, batch: Batch) -> Part:

@@ -12,10 +12,10 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Sized
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from references import plain
-from references.batch import count_unlogged, see_batch
+from references.batch import count_unlogged, describe_mismatch, see_batch
 from references.errors import BatchError, ConfigError, StepError
 from references.phases import check_phases
 from references.publisher_process import PublisherProcess
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from references.seams import Publisher
 
 logger = logging.getLogger(__name__)
+
+_Choose: TypeAlias = "Callable[[Batch | None], tuple[list[Entry], list[Entry]]]"  # a step's entries, and what waits on
 
 
 class StepIndexer:
@@ -133,7 +135,7 @@ class StepIndexer:
         """
         entries = self._records.take("eval")
         if "eval" in self._phases:
-            self._publish("eval", step, lambda _batch: entries, None, run)
+            self._publish("eval", step, lambda _batch: (entries, []), None, run)
 
     def train_end(self) -> bool:
         """End the training: wait for what is still under way, at most as long as the settings say.
@@ -175,33 +177,33 @@ class StepIndexer:
         if left:
             logger.info("%d attempts belong to a batch that the trainer dropped: they are in no step index", left)
 
-    def _take(self, seen: SeenBatch | None) -> Callable[[Batch | None], list[Entry]]:
+    def _take(self, seen: SeenBatch | None) -> _Choose:
         """Take what a step may have; return what chooses that by its batch."""
         if self._keep_steps is None:
             entries = self._records.take("train")
-            return lambda _batch: entries
+            return lambda _batch: (entries, [])
         if seen is None:
             raise BatchError(
                 "an asynchronous trainer must hand over its batch's trajectory ids: nothing else tells which of the "
                 "attempts belong to this step"
             )
         taking = self._records.begin_batch("train", keep_steps=self._keep_steps)
-        return lambda batch: [] if batch is None else self._choose(taking, batch)
+        return lambda batch: ([], []) if batch is None else self._choose(taking, batch)
 
-    def _choose(self, taking: BatchTaking, batch: Batch) -> list[Entry]:
+    def _choose(self, taking: BatchTaking, batch: Batch) -> tuple[list[Entry], list[Entry]]:
         entries, expired = taking.choose(batch)
         self._count("expired", expired)
         if expired:
             logger.info(
                 "%d attempts were in no batch for %d steps: they are in no step index", expired, self._keep_steps
             )
-        return entries
+        return entries, taking.left
 
     def _publish(
         self,
         phase: Phase,
         step: int | None,
-        choose: Callable[[Batch | None], list[Entry]],
+        choose: _Choose,
         seen: SeenBatch | None,
         run: object,
     ) -> None:
@@ -215,21 +217,27 @@ class StepIndexer:
         run_id: str,
         phase: Phase,
         step: int,
-        choose: Callable[[Batch | None], list[Entry]],
+        choose: _Choose,
         seen: SeenBatch | None,
     ) -> StepIndex | None:
         """Build a step's index; None where nothing was generated for it."""
         batch = None if seen is None else seen.read()
-        entries = choose(batch)
-        unlogged = 0 if batch is None else count_unlogged(batch, entries)
+        entries, waiting = choose(batch)
+        if batch is not None:
+            self._tell_unlogged(step, batch, entries, waiting)
+        return build_index(entries, run=run_id, phase=phase, step=step, batch=batch) if entries else None
+
+    def _tell_unlogged(self, step: int, batch: Batch, entries: list[Entry], waiting: list[Entry]) -> None:
+        """Count what a batch names and no generator logged; where that is all of it, say how it could be named."""
+        unlogged = count_unlogged(batch, entries)
         self._count("unlogged", unlogged)
         if unlogged:
             logger.warning(
-                "the batch of step %s names %d samples that no generator logged: they are in no step index",
+                "the batch of step %s names %d samples that no generator logged: they are in no step index%s",
                 step,
                 unlogged,
+                f"; {describe_mismatch(batch, entries or waiting)}" if unlogged == batch.num_named else "",
             )
-        return build_index(entries, run=run_id, phase=phase, step=step, batch=batch) if entries else None
 
 
 def _checked_step(phase: Phase, step: int | None) -> int:

@@ -130,7 +130,28 @@ def test_what_the_batch_has_and_the_log_has_not_is_said(caplog: pytest.LogCaptur
     training.rollout("a")
     training.indexer.step_end(7, trajectory_ids=[("a", 0), ("b", 0), ("b", 0), "tr_c"], loss_masks=[[1]] * 4)
     assert training.indexer.stats()["unlogged"] == 2
-    assert "step 7 names 2 samples that no generator logged" in caplog.text
+    assert "step 7 names 2 samples that no generator logged: they are in no step index" in caplog.text
+    assert "here rows are named by" not in caplog.text
+
+
+@pytest.mark.parametrize("settings", [{}, {"keep_steps": 1}], ids=["synchronous", "asynchronous"])
+def test_a_batch_of_which_nothing_was_logged_is_told_how_to_name_its_rows(
+    caplog: pytest.LogCaptureFixture, settings: dict[str, Any]
+) -> None:
+    """With two examples of what came and of what is logged; the training goes on."""
+    training = _Training(**settings)
+    training.rollout("a", "b", "c")
+    training.indexer.step_end(7, trajectory_ids=["tr_x", ("y", 0), "tr_z"], loss_masks=[[1]] * 3)
+    assert training.indexer.stats()["unlogged"] == 3
+    assert "named by its trajectory's id, or by the (instance_id, repetition_id) that it was logged with" in caplog.text
+    assert "rows are named by 'tr_x' and 'tr_z', and logged is 'tr_a' of ('a', 0) and 'tr_b' of ('b', 0)" in caplog.text
+
+
+def test_a_batch_without_any_log_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Then it is the generator that logs nothing, or elsewhere."""
+    training = _Training()
+    training.indexer.step_end(7, trajectory_ids=[("y", 0)])
+    assert "rows are named by ('y', 0), and logged is nothing" in caplog.text
 
 
 def test_a_mistake_in_the_batch_raises_into_the_step() -> None:
