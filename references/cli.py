@@ -117,6 +117,7 @@ def pull(
     with or without :train-step-N, to a record directory OUT/PHASE. Each file is checked by its receipt.
     """
     from mirror.redact import redact_url
+    from mirror.terminal.excluding import kind_slips
     from mirror.terminal.progress import make_progress
     from references.pull import pull as run_pull
     from references.reports import report_pull, tally_of_pull
@@ -135,6 +136,8 @@ def pull(
     except OSError as error:
         output.error(f"{out} cannot be written, a later pull goes on from here: {error}")
         return output.summary(None, Exit.FAILED)
+    for slip in kind_slips(selection.kinds or (), summary.kinds, "--kind"):
+        output.remark(slip)
     return report_pull(summary, redact_url(source), out, output)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from mirror.names import document_name, sidecar_name
+from mirror.names import document_name, parse_name, sidecar_name
 from mirror.receipts.receipt import FileReceipt, Receipt
 from references.listed import ListedRecord
 from references.run_index import Phase
@@ -60,9 +60,11 @@ class PullSummary:
         copied_bytes: of those files.
         unchanged_records: that were here already.
         unchanged_files: of all wanted records, that were here already.
+        kinds: sidecar kinds that the wanted records have, and those that their mirror leaves out.
         left_out: sidecar kinds that were wanted, and that the mirror leaves out on purpose.
         not_pulled: records that did not come.
         local_only: records that no mirror was to have, and none has; they can be fetched from where they are.
+        unlisted: ids that were chosen, and of which no step that was read lists a record.
         bad_steps: steps whose index could not be read; of their records nothing is known.
     """
 
@@ -74,15 +76,17 @@ class PullSummary:
     copied_bytes: int = 0
     unchanged_records: int = 0
     unchanged_files: int = 0
+    kinds: set[str] = field(default_factory=set)
     left_out: set[str] = field(default_factory=set)
     not_pulled: list[NotPulled] = field(default_factory=list)
     local_only: list[ListedRecord] = field(default_factory=list)
+    unlisted: list[str] = field(default_factory=list)
     bad_steps: list[BadStep] = field(default_factory=list)
 
     @property
     def left(self) -> int:
         """How many records and steps did not come, also of what no mirror was to have."""
-        return len(self.not_pulled) + len(self.local_only) + len(self.bad_steps)
+        return len(self.not_pulled) + len(self.local_only) + len(self.unlisted) + len(self.bad_steps)
 
     @property
     def is_complete(self) -> bool:
@@ -109,6 +113,12 @@ def plan_record(listed: ListedRecord, receipt: Receipt | None, selection: Select
         (file for file in receipt.files if selection.wants_file(file.name)), key=lambda file: file.name == document
     )
     return Wanted(receipt=receipt, files=tuple(files))
+
+
+def kinds_of(receipt: Receipt) -> set[str]:
+    """Return the kinds of sidecars that a record has, and those that the mirror leaves out."""
+    parsed = [parse_name(file.name) for file in receipt.files]
+    return {file.kind for file in parsed if file is not None and file.kind is not None}.union(receipt.excluded)
 
 
 def left_out(receipt: Receipt, selection: Selection) -> set[str]:

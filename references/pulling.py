@@ -22,7 +22,7 @@ from references.listed import ListedRecord, listed_records
 from references.mirrors import OpenMirror, RefusedMirrorError
 from references.opening import OpenRun
 from references.out_directory import PhaseDirectory
-from references.pull_plan import NotPulled, PullSummary, Wanted, Why, left_out, not_pulled, plan_record
+from references.pull_plan import NotPulled, PullSummary, Wanted, Why, kinds_of, left_out, not_pulled, plan_record
 from references.run_index import Phase
 from references.selection import Selection
 from references.source import BadStep, LoadedStep, find_steps, load_steps
@@ -64,6 +64,7 @@ class Puller:
         self._fetcher = Fetcher(in_flight=Allowance(config.max_bytes_in_flight), threads=self._threads)
         self._places: dict[Phase, PhaseDirectory] = {}
         self._seen: dict[Phase, set[str]] = {}
+        self._unlisted = set(selection.ids or ())  # that no step has listed so far
         self._doubtful: list[_Doubtful] = []
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -88,6 +89,7 @@ class Puller:
             for task in self._under_way:
                 task.cancel()
             await asyncio.gather(*self._under_way, return_exceptions=True)
+        self._summary.unlisted = sorted(self._unlisted)
         self._summary.not_pulled.sort(key=lambda record: (record.phase, record.step, record.record_id))
         self._summary.local_only.sort(key=lambda record: (record.phase, record.step, record.record_id))
         return self._summary
@@ -107,6 +109,7 @@ class Puller:
         place = self._place(phase)
         if not self._summary.is_dry_run:
             await self._threads.run(place.write_index, number, step.data)
+        self._unlisted.difference_update(row.id for row in step.index.rows if row.record is not None)
         seen = self._seen.setdefault(phase, set())
         for listed in listed_records(step.index, self._selection):
             if listed.record_id not in seen:
@@ -139,6 +142,7 @@ class Puller:
         if not isinstance(plan, Wanted):
             otherwise(_Doubtful(listed=listed, receipt=receipt, outcome=plan))
         elif found is not None:
+            self._summary.kinds |= kinds_of(plan.receipt)
             await self._wait_until_under_way(self._workers - 1)
             self._under_way.add(asyncio.create_task(self._fetch(listed, plan, found[0], otherwise)))
 

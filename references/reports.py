@@ -43,6 +43,9 @@ def report_pull(summary: PullSummary, source: str, out: str, output: Output) -> 
             step=missing.step,
             why=missing.why.value,
         )
+    for record_id in summary.unlisted:
+        why = f"no record of it is listed in {plural(summary.steps, 'step')}; correct --id, --steps or --phase"
+        output.error(f"{_on_one_line(record_id)} did not come: {why}", id=record_id)
     _report_local_only(summary.local_only, output)
     if summary.local_only:
         names = name_some(listed.record_id for listed in summary.local_only)
@@ -52,7 +55,7 @@ def report_pull(summary: PullSummary, source: str, out: str, output: Output) -> 
         )
     if summary.left_out:
         output.remark(f"the mirror leaves out, on purpose: {name_some(sorted(summary.left_out))}")
-    failed = len(summary.not_pulled)
+    failed = len(summary.not_pulled) + len(summary.unlisted)
     copied = f"{plural(summary.copied_records, 'record')} ({plural(summary.copied_files, 'file')}, "
     copied += f"{format_bytes(summary.copied_bytes)})"
     if summary.copied_records or not summary.is_complete:
@@ -97,6 +100,8 @@ def report_steps(facts: RunFacts, source: str, output: Output) -> int:
     for reason in facts.unread_mirrors:
         output.error(f"the receipts of a mirror could not be read, so what it has is not known: {_on_one_line(reason)}")
     text = f"{source}: {plural(len(facts.steps), 'step')}, {plural(sum(step.rows for step in facts.steps), 'row')}"
+    if not (facts.steps or facts.bad_steps):
+        text = f"{source}: none of its steps matches; correct --steps or --phase"
     return output.summary(
         text,
         decide(unchecked=len(facts.bad_steps) + len(facts.unread_mirrors)),

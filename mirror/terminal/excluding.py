@@ -1,4 +1,4 @@
-"""Kinds of sidecars that a mirror leaves out by a name that no record has: most likely a slip, which would copy all."""
+"""Kinds of sidecars that an option names as no record has them: most likely a slip, which would go unnoticed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,30 @@ from mirror.record import find_kinds
 
 
 def find_slips(exclude: Collection[str], directories: Iterable[Path]) -> Iterator[str]:
-    """Yield a sentence for each excluded kind that no record has while one has a kind of nearly that name.
+    """Yield a sentence for each excluded kind that seems to be a slip, which would copy what was to be left out.
 
-    The kinds in use everywhere are taken to be meant; only for another are the directories looked at.
+    The directories are looked at only for kinds other than those in use everywhere.
     """
-    doubtful = sorted(set(exclude) - KNOWN_KINDS)
-    if not doubtful:
+    if KNOWN_KINDS.issuperset(exclude):
         return
     seen: set[str] = set()
     for directory in directories:
         with contextlib.suppress(OSError):  # whoever reads it next says so
             seen |= find_kinds(directory)
-    for kind in doubtful:
+    yield from kind_slips(exclude, seen, "--exclude")
+
+
+def kind_slips(kinds: Collection[str], seen: Collection[str], option: str) -> Iterator[str]:
+    """Yield a sentence for each kind that no record has while one has a kind of nearly that name.
+
+    The kinds in use everywhere are taken to be meant.
+
+    Args:
+        kinds: as the user named them.
+        seen: those that records have.
+        option: which named them.
+    """
+    for kind in sorted(set(kinds) - KNOWN_KINDS - set(seen)):
         nearest = difflib.get_close_matches(kind, sorted(seen), n=1)
-        if kind not in seen and nearest:
-            yield f"no record has {kind!r}, which --exclude names; there is {nearest[0]!r}"
+        if nearest:
+            yield f"no record has {kind!r}, which {option} names; there is {nearest[0]!r}"

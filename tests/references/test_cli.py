@@ -111,6 +111,21 @@ def test_pull_takes_what_is_chosen(line: Line, sample: SampleRun, tmp_path: Path
     assert {path for path in tree(out) if path.endswith(".zst")} == {"train/tr_2.json.zst"}
 
 
+def test_pull_says_what_was_chosen_by_a_name_that_nothing_has(line: Line, sample: SampleRun, tmp_path: Path) -> None:
+    """A kind of nearly a record's is a slip; an id that no step lists did not come, for nobody knows of it."""
+    said = line("pull", url(sample), tmp_path / "out", "--steps", "1", "--kind", "token")
+    assert (said.code, said.err) == (0, "no record has 'token', which --kind names; there is 'tokens'\n")
+    nothing = line("pull", url(sample), tmp_path / "out", "--id", "nosuch")
+    assert (nothing.code, nothing.err) == (
+        1,
+        "error: nosuch did not come: no record of it is listed in 2 steps; correct --id, --steps or --phase\n",
+    )
+    assert "; 0 unchanged, 1 did not come, " in nothing.out
+    some = line("pull", url(sample), tmp_path / "out", "--json", "--id", "nosuch", "--id", "tr_1", "--steps", "1")
+    assert (some.code, some.summary["failed"], some.summary["unchanged"]) == (3, 1, 1)
+    assert [error["id"] for error in some.of_type("error")] == ["nosuch"]
+
+
 def test_pull_names_what_does_not_come(line: Line, sample: SampleRun, tmp_path: Path) -> None:
     """The rest comes; the code says partial."""
     delete_object(sample.place, "tr_2.tokens.zst")
@@ -187,6 +202,13 @@ def test_ls_is_readable(line: Line, sample: SampleRun) -> None:
         "train step 1: 3 rows, 3 trained, 0 superseded, 3 mirrored, 0 missing, 0 local only, reward 1 (0 to 2)",
         f"{sample.place.url}: 1 step, 3 rows",
     ]
+
+
+def test_ls_says_that_no_step_matches(line: Line, sample: SampleRun) -> None:
+    """That is no failure, and not the same as a run without steps."""
+    ran = line("ls", url(sample), "--steps", "7")
+
+    assert (ran.code, ran.out) == (0, f"{sample.place.url}: none of its steps matches; correct --steps or --phase\n")
 
 
 def test_ls_of_a_run_in_wandb_shows_what_was_run_again(
