@@ -221,6 +221,8 @@ class RecordMirror:
     def close(self, timeout_s: float | None = None, *, timeout: float | None = None) -> bool:
         """Take no more records, drain for at most ``timeout_s`` (else ``shutdown_timeout_s``), and end the thread.
 
+        A store that refuses everything is not waited for.
+
         Returns:
             Whether everything is in the mirror, receipts included. If not, the log names what is left; the next start
             copies it.
@@ -233,8 +235,8 @@ class RecordMirror:
             if self._running is not None:
                 self._backlog.look_now()
                 try:
-                    self._running.wait_drained(
-                        self.config.shutdown_timeout_s if given_s is None else max(0.0, given_s), late_too=True
+                    self._running.wait_drained_or_refused(
+                        self.config.shutdown_timeout_s if given_s is None else given_s
                     )
                 finally:
                     self._running.end()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from concurrent.futures import CancelledError
+import time
+from concurrent.futures import CancelledError, wait
 from dataclasses import dataclass
 
 from mirror.allowance import Allowance
 from mirror.backlog import Backlog
-from mirror.breaker import Breaker
+from mirror.breaker import Breaker, BreakerState
 from mirror.config import MirrorConfig
 from mirror.copying import Copier
 from mirror.engine import Engine
@@ -27,6 +28,7 @@ from mirror.retry import RetryPolicy
 from mirror.stores.driver import choose_driver
 from mirror.stores.opening import StoreOpener
 
+ASK_EVERY_S = 0.1  # whether the store refuses everything by now, while a close waits
 JOIN_S = 5.0  # for the thread to end once it has nothing to do
 
 
@@ -67,6 +69,17 @@ class Running:
         except (TimeoutError, CancelledError):
             waiting.cancel()
             return False
+
+    def wait_drained_or_refused(self, timeout_s: float) -> None:
+        """Wait as ``wait_drained``, for late records too, unless the store refuses everything."""
+        end = time.monotonic() + timeout_s
+        waiting = self.thread.start(self.engine.drained(late_too=True))
+        while not waiting.done() and self.breaker.state is not BreakerState.REFUSED:
+            left_s = end - time.monotonic()
+            if left_s <= 0:
+                break
+            wait([waiting], min(left_s, ASK_EVERY_S))
+        waiting.cancel()
 
     def end(self) -> None:
         """End every task, bring the last receipts over, let go of everything."""

@@ -18,8 +18,6 @@ from mirror.directory_watch import DirectoryWatch
 from mirror.stats import MirrorStats
 from mirror.terminal.stopping import Stopping
 
-_LOOK_EVERY_S = 0.25  # at the state of the store, while what is left is copied
-
 
 class Watch:
     """Watches record directories for one mirror."""
@@ -81,7 +79,7 @@ class Watch:
         deadline = time.monotonic() + self._mirror.config.shutdown_timeout_s
         for watch in self._watches:
             watch.stop()
-        if self._is_refused():
+        if self._mirror.stats()["breaker"] == BreakerState.REFUSED:
             self._mirror.close(0.0)
             return False
         looked: list[bool] = []
@@ -94,11 +92,5 @@ class Watch:
         looking.start()
         looking.join(max(0.0, deadline - time.monotonic()))
         saw_everything = not looking.is_alive() and all(looked)
-        while not self._is_refused() and (left_s := deadline - time.monotonic()) > 0:
-            if self._mirror.drain(min(left_s, _LOOK_EVERY_S)):
-                break
-        copied_everything = self._mirror.close(0.0 if self._is_refused() else max(0.0, deadline - time.monotonic()))
+        copied_everything = self._mirror.close(max(0.0, deadline - time.monotonic()))
         return saw_everything and copied_everything and not self._mirror.left()
-
-    def _is_refused(self) -> bool:
-        return self._mirror.stats()["breaker"] == BreakerState.REFUSED

@@ -209,6 +209,16 @@ def test_a_close_looks_for_what_is_late_at_once(tmp_path: Path) -> None:
     assert memory.records == on_disk(tmp_path)
 
 
+def test_a_close_does_not_wait_for_a_store_that_refuses_everything(tmp_path: Path) -> None:
+    """Nothing would come of it until somebody acts: the records are on disk, for the next start."""
+    write_files(tmp_path, "tr_a")
+    mirror = mirror_on(FaultyStore(MemoryStore(), failing(NO_BUCKET)))
+    mirror.submit(tmp_path, "tr_a")
+    assert not mirror.close(1e6)
+    assert mirror.stats()["breaker"] == "refused"
+    assert mirror.stats()["late"] >= 1
+
+
 @pytest.mark.parametrize("error", [NO_BUCKET, DENIED])
 def test_a_store_that_refuses_everything_is_reported_once_at_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, error: StoreError
