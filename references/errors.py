@@ -2,7 +2,7 @@
 
 ReferencesError            also a mirror.MirrorError: who uses both packages need not tell them apart
 ├── ConfigError            a setting is wrong: the sentence names it and what to write instead; a mirror.ConfigError
-├── StepError              a step cannot be indexed as it was named
+├── StepError              a step cannot be indexed as it was named, or for that run
 ├── BatchError             the trainer's batch does not say what it has to say
 ├── SourceError            the step indexes of a run cannot be read from where they should be
 ├── OutDirectoryError      what is pulled cannot be put where it should go
@@ -25,7 +25,7 @@ class ConfigError(ReferencesError, errors.ConfigError):
 
 
 class StepError(ReferencesError):
-    """A step cannot be indexed as it was named, e.g. without a number."""
+    """A step cannot be indexed as it was named, e.g. without a number, or logged to a run that is none."""
 
 
 class BatchError(ReferencesError):

@@ -117,7 +117,7 @@ class StepIndexer:
             run: W&B's run, e.g. ``wandb.run``; None when there is none now.
 
         Raises:
-            StepError: the step has no number.
+            StepError: the step has no number, or the run is none.
             BatchError: ids and loss masks do not fit together, or an asynchronous trainer has no ids.
             Exception: a bug of ours, perhaps in building the index of an earlier step.
         """
@@ -131,7 +131,7 @@ class StepIndexer:
         """End an evaluation: index it if the phase is enabled.
 
         Raises:
-            StepError: the step has no number.
+            StepError: the step has no number, or the run is none.
         """
         entries = self._records.take("eval")
         if "eval" in self._phases:
@@ -208,9 +208,10 @@ class StepIndexer:
         run: object,
     ) -> None:
         number = _checked_step(phase, step)
-        self._run_id = plain.text(plain.field(run, "id")) or self._run_id
-        build = partial(self._build, self._run_id, phase, number, choose, seen)
+        run_id = plain.text(plain.field(run, "id")) or self._run_id
+        build = partial(self._build, run_id, phase, number, choose, seen)
         self._publisher.publish(phase, number, build, run=run)
+        self._run_id = run_id  # that of no run which was refused
 
     def _build(
         self,

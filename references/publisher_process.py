@@ -21,7 +21,7 @@ from references.mirror_access import MirrorAccess
 from references.outbox import Outbox
 from references.seams import Patience, PublishSettings
 from references.spool import Spool
-from references.wandb_client import limit_client_retries
+from references.wandb_client import check_run, limit_client_retries
 
 if TYPE_CHECKING:
     from references.run_index import Phase, StepIndex
@@ -83,7 +83,12 @@ class PublisherProcess:
         self._inherited: list[Outbox] = []  # whose helpers are the parent's: to forget them would touch these
 
     def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex | None], *, run: object | None) -> None:
-        """Take over one step; see ``references.seams.Publisher``."""
+        """Take over one step; see ``references.seams.Publisher``.
+
+        Raises:
+            StepError: the run is none of W&B's client.
+        """
+        check_run(run)
         self._own().publish(phase, step, build, run)
 
     def stats(self) -> Mapping[str, int]:

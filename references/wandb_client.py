@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mirror.redact import redact_text
 from references import plain
 from references.artifact_name import ARTIFACT_TYPE
+from references.errors import StepError
 
 if TYPE_CHECKING:
     import wandb
@@ -90,6 +91,31 @@ class Run(RunPath, Protocol):
     def log_artifact(self, artifact: wandb.Artifact, *, aliases: list[str]) -> Any:  # noqa: ANN401 - not used
         """Hand an artifact to the client."""
         ...
+
+
+_OF_A_RUN = ("id", "entity", "project", "offline", "disabled", "log_artifact")
+
+
+def check_run(run: object | None) -> None:
+    """Refuse what is no run of W&B's client, which no step could ever be logged to.
+
+    Raises:
+        StepError: it lacks what is used of ``wandb.Run``.
+    """
+    lacking = [] if run is None else [name for name in _OF_A_RUN if not _has(run, name)]
+    if lacking:
+        raise StepError(
+            f"the run to log to is a {type(run).__name__} without {', '.join(lacking)}: give the run that wandb.init "
+            "returned, or None while there is none"
+        )
+
+
+def _has(run: object, name: str) -> bool:
+    try:
+        getattr(run, name)
+    except Exception as error:  # noqa: BLE001 - a run that is over may raise anything, and it is one
+        return not isinstance(error, AttributeError)
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,8 +20,10 @@ from mirror.receipts.receipt import encode_line
 from mirror.receipts.segments import segment_key
 from references.claims import By, Claims
 from references.codec import encode
-from references.errors import ConfigError
+from references.errors import ConfigError, StepError
+from references.indexing import StepIndexer
 from references.publisher_process import PublisherProcess
+from references.record_log import RecordLog
 from references.run_index import StepIndex
 from references.seams import PublishSettings
 from references.spool import Spool, StepKey
@@ -67,6 +70,24 @@ def test_a_step_becomes_a_version_with_references(
     assert wandb_server.state.blob(version, "step.json") == encode(index)
     assert (mirror / "index" / "train" / "step-1.json").read_bytes() == encode(index)
     assert (publisher_threads(), helpers()) == ([], [])
+
+
+@pytest.mark.parametrize("run", ["my-run", 3, SimpleNamespace(id="r", entity="e", log_artifact=print)], ids=str)
+def test_a_run_that_is_none_is_refused_at_once(run: object, tmp_path: Path) -> None:
+    """Before anything is begun, by a sentence that says what to give; without a run a step is spooled as ever."""
+    log = RecordLog()
+    spool = Spool(tmp_path)
+    indexer = StepIndexer(log, publisher=PublisherProcess(spool=spool))
+    with pytest.raises(
+        StepError, match=r"the run to log to is a \w+ without .*offline.*: give the run that wandb.init"
+    ):
+        indexer.step_end(1, run=run)
+    assert not helpers()
+
+    log.add_attempt("train", id="tr_1", instance_id="task")
+    indexer.step_end(1)
+    assert not indexer.close(1)
+    assert list(spool.steps()) == [StepKey("", "train", 1)]
 
 
 def test_nothing_is_left_after_a_close_while_wandb_hangs(
