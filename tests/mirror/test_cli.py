@@ -101,6 +101,18 @@ def test_why_there_is_nothing_to_do_is_said(line: Line, records: Path, tmp_path:
         assert (said.code, said.out) == (0, f"nothing to do: no record in {records} matches 'zz*'\n")
 
 
+def test_records_one_level_below_are_pointed_at(line: Line, tmp_path: Path) -> None:
+    """A record directory is flat: whoever named the one above it is told so, and nothing of it is copied."""
+    above = tmp_path / "kept"
+    write_files(above / "records", "tr_a", tokens=b"t")
+    (above / "notes").mkdir()
+    write_files(above / ".hidden", "tr_b")
+    for args in (("sync", "--dry-run"), ("sync",)):
+        said = line(*args, above, tmp_path / "mirror")
+        hint = f"some are in {above / 'records'}: name the subdirectory itself"
+        assert (said.code, said.out) == (0, f"nothing to do: no finished records in {above}; {hint}\n")
+
+
 def test_include_chooses_records_by_id(line: Line, tmp_path: Path) -> None:
     """Patterns as a shell has them; the other records are left for another run."""
     for record_id in ("tr_a1", "tr_a2", "tr_b1"):

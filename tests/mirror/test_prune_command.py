@@ -43,7 +43,7 @@ def test_it_deletes_only_what_was_confirmed_and_then_has_nothing_to_do(line: Lin
     assert lines[0] == lines[1] == lines[2]
     assert done.out.splitlines()[-1].startswith("deleted 20 records (40 files, ")
     again = line("prune", *NOW, "--yes", records, mirror)
-    assert (again.code, again.out) == (0, f"nothing to do: no finished records in {records}\n")
+    assert (again.code, again.out.partition(";")[0]) == (0, f"nothing to do: no finished records in {records}")
 
 
 def test_only_the_command_line_confirms(
