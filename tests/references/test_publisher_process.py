@@ -270,8 +270,11 @@ def test_finishing_the_run_races_the_helper(
 
 def test_a_run_that_no_other_process_can_use_costs_no_step(name: str, tmp_path: Path) -> None:
     """The step waits in the spool like any other that is not logged."""
+    run = SimpleNamespace(
+        id=name, entity="e", project="p", offline=False, disabled=False, log_artifact=threading.Lock()
+    )
     with publisher_process(tmp_path) as made:
-        publish(made, step_index(1, run=name), run=threading.Lock())
+        publish(made, step_index(1, run=name), run=run)
         assert not made.close(30)
         assert counts(made, "without_run", "failed") == (1, 0)
 
