@@ -12,13 +12,30 @@ from pathlib import Path
 
 from mirror.names import KNOWN_KINDS, check_name, document_name, sidecar_name
 from mirror.receipts.receipt import FileReceipt, Receipt
-from references.errors import OutDirectoryError
+from mirror.receipts.segments import PREFIX as RECEIPTS
+from references.errors import ConfigError, OutDirectoryError
 from references.folder import Folder
 from references.run_index import Phase
 from references.scratch import Scratch
 
 INDEX = "index"
 _OWN_RECEIPTS = ".mirror"  # what a mirror keeps beside the records of a capture server
+
+
+def refuse_mirror(out: str | os.PathLike[str], source: Path | None) -> None:
+    """Let nothing be pulled into a mirror: its records would lie there twice, beside what copies write.
+
+    Args:
+        out: the directory that the user gave.
+        source: the directory that is pulled from, where it is one.
+
+    Raises:
+        ConfigError: it is a mirror, or that directory.
+    """
+    path = Path(out).expanduser().absolute()
+    is_source = source is not None and os.path.realpath(path) == os.path.realpath(source)
+    if is_source or (path / RECEIPTS).is_dir():
+        raise ConfigError(f"{path} is a mirror: name another directory to pull to")
 
 
 @contextlib.contextmanager

@@ -7,12 +7,14 @@ import os
 from collections.abc import Callable, Collection
 
 from mirror.config import MirrorConfig
+from mirror.location import Location
 from mirror.loop import run_in_loop
 from references.opening import open_run
-from references.out_directory import open_out
+from references.out_directory import open_out, refuse_mirror
 from references.pull_plan import PullSummary
 from references.pulling import Puller
 from references.selection import Selection
+from references.source import parse_source
 
 Progress = Callable[[PullSummary], None]
 
@@ -45,9 +47,10 @@ def pull(
         StoreError: the step indexes of the mirror cannot be listed.
         OutDirectoryError: ``out`` cannot be used.
         OSError: ``out`` cannot be written, e.g. since the disk is full; a later pull goes on from there.
-        ConfigError: a setting or the source is wrong; of this package or of ``mirror``.
+        ConfigError: a setting or the source is wrong, or ``out`` is a mirror; of this package or of ``mirror``.
     """
-    settings = config or MirrorConfig()
+    settings, parsed = config or MirrorConfig(), parse_source(source)
+    refuse_mirror(out, parsed.directory if isinstance(parsed, Location) else None)
 
     async def work() -> PullSummary:
         with open_out(out, write=not dry_run) as folder:

@@ -163,6 +163,23 @@ def test_pull_by_artifact_reads_a_local_mirror_only_when_allowed(line: Line, ref
     assert "pulled 3 records" in allowed.out
 
 
+def test_nothing_is_pulled_into_a_mirror(line: Line, sample: SampleRun, tmp_path: Path) -> None:
+    """Be it the one that is pulled from, by whatever name, or another; it stays as it is."""
+    mirror, other, link = tmp_path / "mirror", tmp_path / "other", tmp_path / "link"
+    assert line("sync", tmp_path / "records", other).code == 0
+    link.symlink_to(mirror)
+    before = tree(tmp_path)
+    for out in (mirror, link, other):
+        ran = line("pull", url(sample), out)
+        assert (ran.code, ran.out, ran.err) == (
+            2,
+            "",
+            f"error: {out} is a mirror: name another directory to pull to\n",
+        )
+    assert line("pull", mirror / "typo", mirror / "typo").code == 2
+    assert tree(tmp_path) == before
+
+
 def test_pull_says_when_the_place_cannot_be_written(line: Line, sample: SampleRun, tmp_path: Path) -> None:
     """In one sentence."""
     (tmp_path / "file").write_text("in the way")
