@@ -7,6 +7,7 @@ frozen: OmegaConf takes that for read-only and then takes no overrides.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
@@ -78,6 +79,9 @@ class WandbConfig:
 class RecordsConfig:
     """Where the records of a run are written, mirrored and indexed.
 
+    A relative path, or one with ``~``, is made absolute here: a server on another node, which is handed the settings,
+    has other working and home directories.
+
     Attributes:
         record_dir: the directory that each capture server writes to, on its own disk; None: nothing is recorded.
         record_mirror: the mirror's URL, ``s3://bucket/run-7`` or a shared directory; None: records stay where they are.
@@ -94,8 +98,11 @@ class RecordsConfig:
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
     def __post_init__(self) -> None:
-        """Refuse at once what no server would start with."""
-        self.server_settings()
+        """Refuse at once what no server would start with, and mean the same paths everywhere."""
+        settings = self.server_settings()
+        self.record_dir = _absolute(settings.record_dir)
+        if settings.record_mirror is not None and "://" not in settings.record_mirror:
+            self.record_mirror = _absolute(settings.record_mirror)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
@@ -175,6 +182,10 @@ class _Nobody:
     def close(self, timeout_s: float) -> bool:  # noqa: ARG002 - nothing to wait for
         """Say that nothing is left."""
         return True
+
+
+def _absolute(path: str | None) -> str | None:
+    return os.path.abspath(os.path.expanduser(path)) if path else path  # noqa: PTH100, PTH111 - Path would resolve no ".." here
 
 
 def _known(cls: type[RecordsConfig | WandbConfig], prefix: str, mapping: object) -> dict[str, Any]:

@@ -121,6 +121,21 @@ def test_every_server_is_started_with_the_same(tmp_path: Path) -> None:
     assert RecordsConfig().server_settings().open_mirror() is None
 
 
+def test_a_relative_path_is_the_trainers_on_every_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers are handed whole paths, and URLs as they were written."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    config = RecordsConfig(record_dir="rec", record_mirror="../mir")
+    home = RecordsConfig.from_mapping({"record_dir": "~/rec", "record_mirror": "~/mir"})
+    monkeypatch.chdir("/")
+
+    handed = config.server_settings()
+    assert (handed.record_dir, handed.record_mirror) == (str(tmp_path / "rec"), str(tmp_path.parent / "mir"))
+    assert (home.record_dir, home.record_mirror) == (str(tmp_path / "home/rec"), str(tmp_path / "home/mir"))
+    for url in ("s3://bucket/run-7", "file:///mir", "memory://mir"):
+        assert RecordsConfig(record_dir="/rec", record_mirror=url).record_mirror == url
+
+
 @pytest.mark.parametrize(
     ("enabled", "logger", "indexes"),
     [
