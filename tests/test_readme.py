@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirror.names import document_name
+from references.spool import default_directory
 from tests.mirror.local_records import write_files
 
 README = Path(__file__).parents[1] / "README.md"
@@ -29,3 +30,10 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     names["run"].finish()  # type: ignore[attr-defined] # wandb's run
     assert (mirror / document_name("tr_ab12")).exists()
     assert (mirror / "index" / "train" / "step-1.json").exists()
+
+
+def test_it_says_where_the_spool_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place that steps wait in unless somebody says otherwise."""
+    for name in ("RECORD_MIRROR_SPOOL", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert f"`~/{default_directory().relative_to(Path.home())}`" in README.read_text(encoding="utf-8")
