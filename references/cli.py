@@ -117,6 +117,7 @@ def pull(
     with or without :train-step-N, to a record directory OUT/PHASE. Each file is checked by its receipt.
     """
     from mirror.redact import redact_url
+    from mirror.stores.words import in_words, names_of_errno, of_file_system
     from mirror.terminal.excluding import kind_slips
     from mirror.terminal.progress import make_progress
     from references.pull import pull as run_pull
@@ -134,7 +135,8 @@ def pull(
                 progress=lambda so_far: progress.update(tally_of_pull(so_far)),
             )
     except OSError as error:
-        output.error(f"{out} cannot be written, a later pull goes on from here: {error}")
+        reason = in_words(of_file_system(error), names_of_errno(error))
+        output.error(f"{out} cannot be written: {reason}; a later pull goes on from here")
         return output.summary(None, Exit.FAILED)
     for slip in kind_slips(selection.kinds or (), summary.kinds, "--kind"):
         output.remark(slip)

@@ -33,8 +33,10 @@ def refuse_mirror(out: str | os.PathLike[str], source: Path | None) -> None:
         ConfigError: it is a mirror, or that directory.
     """
     path = Path(out).expanduser().absolute()
-    is_source = source is not None and os.path.realpath(path) == os.path.realpath(source)
-    if is_source or (path / RECEIPTS).is_dir():
+    is_mirror = source is not None and os.path.realpath(path) == os.path.realpath(source)
+    with contextlib.suppress(OSError):  # whoever opens it says so
+        is_mirror = is_mirror or (path / RECEIPTS).is_dir()
+    if is_mirror:
         raise ConfigError(f"{path} is a mirror: name another directory to pull to")
 
 

@@ -27,7 +27,7 @@ from mirror.errors import (
     ThrottledError,
     TryAgainError,
 )
-from mirror.stores.words import about_options, in_words
+from mirror.stores.words import about_options, in_words, names_of_errno, of_file_system
 
 Kind = type[StoreError]
 
@@ -188,6 +188,8 @@ def _names_of(error: BaseException) -> Iterator[str]:
         if answer is not None:
             yield str(answer[0])
         else:
+            if isinstance(link, OSError):
+                yield from names_of_errno(link)
             yield from (base.__name__ for base in type(link).__mro__)
 
 
@@ -254,7 +256,8 @@ def retry_after(headers: object) -> float | None:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    text = of_file_system(error) if isinstance(error, OSError) else str(error)
+    return " ".join(text.split()) or type(error).__name__
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

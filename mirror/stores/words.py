@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from mirror.stores.new_file import TEMPORARY
 
 MAX_REASON_CHARS = 500
 
@@ -15,7 +19,9 @@ _AZURE = re.compile(r"(?P<text>.*?) ?RequestId:\S+ Time:\S+ ErrorCode:(?P<code>\
 _BAD_BUCKET = re.compile(r"Parameter validation failed: (Invalid bucket name \"[^\"]*\")")
 _UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '([^']+)'")
 
-# By the store's code, or by the name of the error's class.
+_NUMBER = re.compile(r"\[Errno -?\d+\] ")
+
+# By the store's code, by the name of the error's class, or by that of a file system's errno.
 ADVICE: Mapping[str, str] = {
     "NoSuchBucket": "create the bucket, or correct the URL",
     "ContainerNotFound": "create the container, or correct the URL",
@@ -36,6 +42,10 @@ ADVICE: Mapping[str, str] = {
     "ProfileNotFound": "correct AWS_PROFILE, or add the profile to ~/.aws/config",
     "NoCredentialsError": "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "PartialCredentialsError": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, both",
+    "ENOTDIR": "a part of this path is a file, correct it",
+    "EROFS": "make it writable, or name another place",
+    **dict.fromkeys(["EACCES", "EPERM"], "give this user the right to it, or name another place"),
+    **dict.fromkeys(["ENOSPC", "EDQUOT"], "make room there, or name another place"),
     "DefaultCredentialsError": "set GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`",
 }
 
@@ -57,6 +67,20 @@ def in_words(text: str, names: Iterable[str]) -> str:
     text = text[:MAX_REASON_CHARS]
     advice = next((ADVICE[name] for name in names if name in ADVICE), None)
     return f"{text}: {advice}" if advice else text
+
+
+def of_file_system(error: OSError) -> str:
+    """Return what a file system says, and of which path where it names one; of a temporary file it is the directory."""
+    if not (isinstance(error.filename, str) and error.strerror):
+        return _NUMBER.sub("", str(error), count=1)
+    path = Path(error.filename)
+    return f"{error.strerror} ({path.parent if TEMPORARY.fullmatch(path.name) else path})"
+
+
+def names_of_errno(error: OSError) -> Iterator[str]:
+    """Yield what an errno is called where a file system says it; stores' libraries borrow some for what they mean."""
+    if error.filename is not None and error.errno is not None:
+        yield errno.errorcode.get(error.errno, "")
 
 
 def about_options(text: str) -> str:

@@ -225,6 +225,15 @@ def test_a_mistake_of_the_user_is_one_sentence(
     assert not (tmp_path / "mirror").exists()
 
 
+def test_a_mirror_where_none_can_be_is_refused_in_plain_words(line: Line, records: Path, tmp_path: Path) -> None:
+    """What the file system said of which directory, and what to do: no number, and no name of a temporary file."""
+    (tmp_path / "a-file").touch()
+    mirror = tmp_path / "a-file" / "mirror"
+    said = line("sync", records, mirror)
+    reason = f"Not a directory ({mirror}): a part of this path is a file, correct it"
+    assert (said.code, said.err) == (1, f"error: file://{mirror} refuses everything: {reason}\n")
+
+
 def test_swapped_arguments_are_noticed(line: Line, records: Path, tmp_path: Path) -> None:
     """A mirror is no record directory and the other way round; the sentence says which comes first, nothing changes."""
     mirror = tmp_path / "mirror"

@@ -501,11 +501,21 @@ def test_the_option_that_is_wrong_is_named(text: str, sentence: str) -> None:
             boto_errors.ParamValidationError(report='Invalid bucket name "b b": must match a regex'),
             'Invalid bucket name "b b": correct the bucket\'s name in the URL',
         ),
+        (
+            NotADirectoryError(errno.ENOTDIR, "Not a directory", f"/a/file/x/.{'0f' * 12}.tmp"),
+            "Not a directory (/a/file/x): a part of this path is a file, correct it",
+        ),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/a/x/_receipts"),
+            "Read-only file system (/a/x/_receipts): make it writable, or name another place",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (PermissionError(errno.EACCES, "The token has expired"), "The token has expired"),
     ],
     ids=repr,
 )
 def test_the_reason_is_the_stores_words_and_what_to_do(error: Exception, sentence: str) -> None:
-    """Without the frame that a library puts around them."""
+    """Without the frame that a library puts around them, the number of an error or the name of a temporary file."""
     assert raised_by(error).reason == sentence
 
 

@@ -189,6 +189,15 @@ def test_pull_says_when_the_place_cannot_be_written(line: Line, sample: SampleRu
     assert ran.code == 1
     assert len(ran.err.strip().splitlines()) == 1
 
+    too_long = tmp_path / ("x" * 300)
+    ran = line("pull", url(sample), too_long)
+
+    reason = f"File name too long ({too_long})"
+    assert (ran.code, ran.err) == (
+        1,
+        f"error: {too_long} cannot be written: {reason}; a later pull goes on from here\n",
+    )
+
 
 # ls
 
