@@ -323,27 +323,27 @@ def prune(
     from mirror.sync import check_directories
     from mirror.terminal.asked import Asked
     from mirror.terminal.progress import make_progress
-    from mirror.terminal.proof_reports import report_prune, report_prune_step
+    from mirror.terminal.proof_reports import PruneReport
     from mirror.terminal.stopping import Stopping
 
     location = parse_location(url)
     directories = check_directories(named(dirs, url), location, must_exist=True)
     kinds = tuple(kind.strip() for text in discard for kind in text.split(","))
-    source = click.get_current_context().get_parameter_source("yes")  # a file or variable is meant for other commands
+    yes = yes and click.get_current_context().get_parameter_source("yes") is ParameterSource.COMMANDLINE
+    report = PruneReport(Asked(directories, include, location.shown), output)
     with Stopping() as stopping:
         with make_progress("checked", quiet=output.quiet) as progress:
             result = run_prune(
                 directories,
                 url,
-                confirmed=yes and source is ParameterSource.COMMANDLINE and not dry_run,
+                confirmed=yes and not dry_run,
                 rules=PruneRules(older_than_s=older_than, keep_newest=keep_newest, include=include, discard=kinds),
                 config=config,
-                each=lambda step: report_prune_step(step, output),
+                each=report.step,
                 progress=lambda so_far: progress.update(tally_of_prune(so_far)),
                 stop=lambda: stopping.asked,
             )
-        asked = Asked(directories, include, location.shown)
-        return report_prune(result, asked, output, interrupted=stopping.interrupted)
+        return report.end(result, interrupted=stopping.interrupted, said_yes=yes)
 
 
 def named(dirs: tuple[str, ...], url: str) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from mirror.terminal.exits import decide
 from mirror.terminal.output import Output, format_bytes, name_some, plural
 from mirror.verify import Verification
 
+_SAID_ALIKE = {Keep.NO_RECEIPT, Keep.WITHDRAWN, Keep.ELSEWHERE}  # of many records in the same words
+
 
 def report_findings(findings: Iterable[Finding], output: Output) -> None:
     """Say what is wrong, file by file; to people in one line what could not be checked for one and the same reason."""
@@ -123,62 +125,77 @@ def report_repair(result: RepairResult, url: str, output: Output, *, applied: bo
     )
 
 
-def report_prune_step(step: PruneStep, output: Output) -> None:
-    """Say that a record goes, or why it stays where no option says so and no finding names it."""
-    if step.keep in {Keep.YOUNG, Keep.NEWEST, Keep.DAMAGED, Keep.UNCHECKED}:
-        return
-    files = f"{plural(len(step.files), 'file')}, {format_bytes(step.size_bytes)}"
-    text = (
-        f"prune {step.record_id}: {files}"
-        if step.keep is None
-        else f"keep {name_some([step.record_id])}: {step.detail}"
-    )
-    output.line(
-        "plan",
-        None if output.quiet and step.keep is not Keep.FAILED else text,
-        id=step.record_id,
-        directory=str(step.directory),
-        files=[state.name for state in step.files],
-        bytes=step.size_bytes,
-        keep=step.keep and step.keep.value,
-        detail=step.detail,
-    )
+class PruneReport:
+    """What a prune says of each record, and in the end."""
 
+    def __init__(self, asked: Asked, output: Output) -> None:
+        """Say nothing yet."""
+        self._asked = asked
+        self._output = output
+        self._alike: Counter[str] = Counter()  # how many records stay, by what is said of all of them
+        self._first: dict[str, str] = {}  # the id of one of these
 
-def report_prune(result: PruneResult, asked: Asked, output: Output, *, interrupted: bool) -> int:
-    """End a prune."""
-    report_findings(result.findings, output)
-    kept = sum(result.kept.values())
-    if not result.is_complete:
-        output.remark("ended before everything was looked at: the next run goes on")
-    reasons = ", ".join(f"{count:,} {keep.replace('_', ' ')}" for keep, count in sorted(result.kept.items()))
-    stays = f"kept {plural(kept, 'record')} ({reasons})"
-    if result.pruned:
-        what = f"{plural(result.pruned, 'record')} ({plural(result.files, 'file')}, {format_bytes(result.size_bytes)})"
-        done = f"deleted {what}" if result.confirmed else f"would delete {what}"
-        text = f"{done}, verified in {asked.url}" + (f"; {stays}" if kept else "")
-        text += "" if result.confirmed else "; nothing was deleted, --yes does it"
-    else:
-        text = f"nothing to do: {stays}" if kept else asked.nothing_to_do(0)
-    failed = result.kept[Keep.FAILED]
-    return output.summary(
-        text,
-        decide(
-            done=result.pruned,
-            left=failed + (not result.is_complete),
+    def step(self, step: PruneStep) -> None:
+        """Say that a record goes, or why it stays where no option says so and no finding names it."""
+        if step.keep in {Keep.YOUNG, Keep.NEWEST, Keep.DAMAGED, Keep.UNCHECKED}:
+            return
+        text: str | None = f"prune {step.record_id}: {plural(len(step.files), 'file')}, {format_bytes(step.size_bytes)}"
+        if step.keep in _SAID_ALIKE:
+            self._alike[step.detail] += 1
+            self._first.setdefault(step.detail, step.record_id)
+            text = None
+        elif step.keep is not None:
+            text = f"keep {name_some([step.record_id])}: {step.detail}"
+        self._output.line(
+            "plan",
+            None if self._output.quiet and step.keep is not Keep.FAILED else text,
+            id=step.record_id,
+            directory=str(step.directory),
+            files=[state.name for state in step.files],
+            bytes=step.size_bytes,
+            keep=step.keep and step.keep.value,
+            detail=step.detail,
+        )
+
+    def end(self, result: PruneResult, *, interrupted: bool, said_yes: bool) -> int:
+        """Say what came of it; ``said_yes``: the user confirmed, be it that a dry run was asked for too."""
+        asked, output = self._asked, self._output
+        if not (output.json or output.quiet):
+            for detail, count in self._alike.items():
+                what = name_some([self._first[detail]]) if count == 1 else plural(count, "record")
+                output.line("plan", f"keep {what}: {detail}")
+        report_findings(result.findings, output)
+        kept = sum(result.kept.values())
+        if not result.is_complete:
+            output.remark("ended before everything was looked at: the next run goes on")
+        reasons = ", ".join(f"{count:,} {keep.replace('_', ' ')}" for keep, count in sorted(result.kept.items()))
+        stays = f"kept {plural(kept, 'record')} ({reasons})"
+        if result.pruned:
+            size = f"{plural(result.files, 'file')}, {format_bytes(result.size_bytes)}"
+            text = f"{'deleted' if result.confirmed else 'would delete'} {plural(result.pruned, 'record')} ({size}), "
+            text += f"verified in {asked.url}" + (f"; {stays}" if kept else "")
+            text += "" if result.confirmed else "; nothing was deleted" + ("" if said_yes else ", --yes does it")
+        else:
+            text = f"nothing to do: {stays}" if kept else asked.nothing_to_do(0)
+        failed = result.kept[Keep.FAILED]
+        return output.summary(
+            text,
+            decide(
+                done=result.pruned,
+                left=failed + (not result.is_complete),
+                findings=result.damage,
+                unchecked=len(result.findings) - result.damage,
+                interrupted=interrupted,
+            ),
+            url=asked.url,
+            dry_run=not result.confirmed,
+            pruned=result.files,
+            pruned_records=result.pruned,
+            bytes=result.size_bytes,
+            records=result.records,
+            kept_records=kept,
+            kept={keep.value: count for keep, count in sorted(result.kept.items())},
+            failed=failed,
             findings=result.damage,
             unchecked=len(result.findings) - result.damage,
-            interrupted=interrupted,
-        ),
-        url=asked.url,
-        dry_run=not result.confirmed,
-        pruned=result.files,
-        pruned_records=result.pruned,
-        bytes=result.size_bytes,
-        records=result.records,
-        kept_records=kept,
-        kept={keep.value: count for keep, count in sorted(result.kept.items())},
-        failed=failed,
-        findings=result.damage,
-        unchecked=len(result.findings) - result.damage,
-    )
+        )

@@ -37,6 +37,8 @@ def test_it_deletes_only_what_was_confirmed_and_then_has_nothing_to_do(line: Lin
     assert (planned.code, asked.code) == (0, 0)
     assert record_files(records) == before
     assert planned.out.splitlines()[-1].startswith("would delete 20 records (40 files, ")
+    assert planned.out.endswith("; nothing was deleted, --yes does it\n")
+    assert asked.out.endswith("; nothing was deleted\n")
     done = line("prune", *NOW, "--yes", records, mirror)
     assert record_files(records) == {}
     lines = [sorted(said.out.splitlines()[:-1]) for said in (planned, asked, done)]
@@ -67,6 +69,21 @@ def test_what_stays_is_named_or_counted(line: Line, records: Path, mirror: Path)
     said = line("prune", *NOW, "--yes", records, mirror)
     assert "keep tr_new: the mirror has no receipt for it" in said.out
     assert said.out.splitlines()[-1].endswith("; kept 1 record (1 no receipt)")
+
+
+def test_what_is_said_of_many_records_is_said_once(line: Line, records: Path, mirror: Path, tmp_path: Path) -> None:
+    """To people, with how many they are; to programs, a line a record."""
+    second = tmp_path / "second"
+    assert line("sync", records, second).code == 0
+    for number in range(3):
+        write_files(records, f"tr_new{number}")
+    assert line("sync", records, mirror).code == 0
+    args = ("prune", *NOW, "--include", "tr_new*", records, mirror)
+    said = line(*args)
+    assert said.out.startswith(f"keep 3 records: another mirror of the directory, file://{second}, does not have it ")
+    assert said.out.splitlines()[1:] == ["nothing to do: kept 3 records (3 elsewhere)"]
+    assert Counter(found["keep"] for found in line(*args, "--json").of_type("plan")) == {"elsewhere": 3}
+    assert line(*args, "--quiet").out == ""
 
 
 def test_json_is_a_line_a_record_and_a_summary(line: Line, records: Path, mirror: Path) -> None:

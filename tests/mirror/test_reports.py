@@ -13,7 +13,7 @@ from mirror.pruning.prune import PruneResult
 from mirror.terminal.asked import Asked
 from mirror.terminal.copy_reports import report_left
 from mirror.terminal.output import Output
-from mirror.terminal.proof_reports import report_prune
+from mirror.terminal.proof_reports import PruneReport
 
 
 def test_names_stay_on_their_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,6 +32,6 @@ def test_what_could_not_be_deleted_is_a_failure(capsys: pytest.CaptureFixture[st
         (PruneResult(confirmed=True, pruned=2), 3),
     ]
     for result, code in cases:
-        assert report_prune(result, asked, Output(), interrupted=False) == code
-    assert report_prune(cases[-1][0], asked, Output(), interrupted=True) == 130
+        assert PruneReport(asked, Output()).end(result, interrupted=False, said_yes=True) == code
+    assert PruneReport(asked, Output()).end(cases[-1][0], interrupted=True, said_yes=True) == 130
     assert "nothing to do: kept 1 record (1 failed)" in capsys.readouterr().out
