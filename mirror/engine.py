@@ -118,9 +118,7 @@ class Engine:
             logger.warning("the mirror did not answer a first probe within 30 s")
 
     async def drained(self, *, late_too: bool) -> bool:
-        """Wait until nothing is pending of what was handed over so far, and every receipt of it is in the mirror.
-
-        ``late_too``: until nothing is late, either.
+        """Wait until nothing of what was handed over so far is pending (nor late: ``late_too``), receipts included.
 
         Returns:
             False if a directory cannot be read any more, so that nobody knows which sidecars its records have.
@@ -130,6 +128,7 @@ class Engine:
         await self._errands.ended(but=self._ask)  # looks may find more, and learn of kinds
         await self._settled(late_too=late_too)  # a copy that is under way may lack a kind that is learned meanwhile
         are_complete = [await self._completed(path) for path in self._kinds.unsettled()]
+        await self._errands.ended(but=self._ask)  # what ours did not find any more, another recheck is about to offer
         await self._settled(late_too=late_too)
         while True:
             try:

@@ -219,6 +219,23 @@ def test_a_flush_waits_for_a_kind_of_what_it_finds_by_itself(tmp_path: Path) -> 
         assert memory.records == on_disk(tmp_path)
 
 
+def test_flushes_at_once_owe_the_same(tmp_path: Path) -> None:
+    """Whichever of them finds that a record lacks a sidecar of a new kind, none ends before it is there."""
+    for number in range(500):
+        (tmp_path / f"litter_{number}.tokens.zst").touch()  # so that listing takes a while, and is not done every time
+    memory = MemoryStore()
+    with ThreadPoolExecutor(6) as threads, mirror_on(memory) as mirror:
+        for number in range(30):
+            names = write_files(tmp_path, f"tr_{number}", b"doc", **{f"kind{number}": b"x"})
+            mirror.submit(tmp_path, f"tr_{number}")
+
+            def missing(_thread: int, names: list[str] = names) -> set[str]:
+                assert mirror.flush(30)
+                return set(names).difference(memory.objects)
+
+            assert list(threads.map(missing, range(6))) == [set()] * 6
+
+
 def test_a_flush_needs_no_directory_that_is_gone(tmp_path: Path) -> None:
     """Its records are in the mirror: nobody waits for what cannot come."""
     records = tmp_path / "records"
