@@ -15,7 +15,8 @@ import pytest
 import xxhash
 
 from mirror.errors import NotFoundError, StoreError
-from mirror.store import PART_BYTES, WHOLE_BYTES, ObjectInfo, Store
+from mirror.reading import AT_ONCE_BYTES, read_at, reading_threads
+from mirror.store import PART_BYTES, WHOLE_BYTES, Data, ObjectInfo, Store
 from tests.mirror.store_kinds import ALL_KINDS, Kind, fresh_kind, get, keys_of, put
 
 pytestmark = pytest.mark.integration
@@ -52,6 +53,35 @@ def test_what_is_put_is_read_back_byte_for_byte(kind: Kind) -> None:
     assert kind.run(use) == contents
     if kind.place is not None:
         assert kind.place.objects() == contents
+
+
+def test_what_is_put_may_be_a_view_of_memory(kind: Kind, tmp_path: Path) -> None:
+    """As files are read: of nothing, of bytes, of pages of the system's; in one request or in parts."""
+    whole = random.Random(2).randbytes(AT_ONCE_BYTES + 1)  # noqa: S311 - no secrets
+    contents = {"none.json.zst": b"", "few.json.zst": whole[:7], "pages.json.zst": whole}
+    threads = reading_threads()
+
+    async def view(content: bytes) -> memoryview:
+        file = tmp_path / "content"
+        file.write_bytes(content)
+        with file.open("rb") as opened:
+            return await read_at(threads, opened.fileno(), len(content), 0)
+
+    async def parts() -> AsyncIterator[Data]:
+        yield await view(whole * 8)
+        yield await view(whole)
+
+    async def use(store: Store) -> dict[str, bytes]:
+        for key, content in contents.items():
+            data = await view(content)
+            await store.put(key, data, xxhash.xxh3_128_hexdigest(data))
+        await store.put_parts("parts.json.zst", parts, 9 * len(whole))
+        return {key: await get(store, key) for key in (*contents, "parts.json.zst")}
+
+    try:
+        assert kind.run(use) == {**contents, "parts.json.zst": whole * 9}
+    finally:
+        threads.close()
 
 
 def test_the_answer_to_a_put_is_what_a_listing_says(kind: Kind) -> None:
