@@ -311,6 +311,7 @@ class Backlog:
         return Added.QUEUED
 
     def _copy_again(self, job: Job) -> None:
+        job.own = True  # it will wait with those
         if not job.again:  # else it was asked for before some marks already
             job.again, job.again_age = True, self._age
 

@@ -218,6 +218,18 @@ def test_what_a_copy_turned_out_to_lack_is_taken_after_a_close_too() -> None:
     assert backlog.found(A, "x", 1.0, owed=True) is Added.CLOSED
 
 
+def test_what_is_owed_to_a_copy_of_a_find_waits_once() -> None:
+    """Handed over while it waits to be copied once more, it is not copied twice at the same time."""
+    backlog = Backlog(10)
+    backlog.found(A, "x", 1.0)
+    job = taken(backlog)
+    assert backlog.found(A, "x", 1.0, owed=True) is Added.KNOWN
+    assert not backlog.settle(job, Outcome.MIRRORED)
+    backlog.submit(A, "x")
+    assert taken(backlog) is job
+    assert backlog.take() is None
+
+
 def test_what_a_copy_under_way_will_lack_is_copied_once_more() -> None:
     """It may have begun without what is owed; what only waits takes that along."""
     backlog = Backlog(10)
