@@ -352,6 +352,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.backlog = Backlog(size, clock=FakeClock())
         self.owed: dict[tuple[Path, str], int] = {}
         self.jobs: list[tuple[Job, int]] = []  # with the generation that was there when the copy began
+        self.pending: dict[tuple[Path, str], list[int]] = {}  # the generations that a mark before them waits for
+        self.marks: list[tuple[int, int]] = []  # with the generation that would have come next
         self.generations = itertools.count()
         self.looks: dict[Path, Look] = {}
         self.is_abandoned = False
@@ -359,14 +361,22 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(directory=st.sampled_from([A, B]), record_id=st.sampled_from("abcd"))
     def submit(self, directory: Path, record_id: str) -> None:
         """A server hands a record over."""
-        self.owed[directory, record_id] = next(self.generations)
-        self.backlog.submit(directory, record_id)
+        key = (directory, record_id)
+        self.owed[key] = next(self.generations)
+        if self.backlog.submit(directory, record_id) in (Added.QUEUED, Added.KNOWN):
+            self.pending.setdefault(key, []).append(self.owed[key])
+
+    @rule()
+    def mark(self) -> None:
+        """Somebody begins to wait for what was handed over so far."""
+        self.marks.append((self.backlog.mark(), next(self.generations)))
 
     @rule()
     def take(self) -> None:
         """A worker takes the next record."""
         job = self.backlog.take()
         if job is not None:
+            assert job not in [other for other, _ in self.jobs]
             self.jobs.append((job, self.owed.get((job.directory, job.record_id), -1)))
 
     @precondition(lambda self: self.jobs)
@@ -377,7 +387,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _settle(self, job: Job, generation: int, outcome: Outcome) -> None:
         key = (job.directory, job.record_id)
-        is_settled = self.backlog.settle(job, outcome) and outcome is not Outcome.LATE and not self.is_abandoned
+        is_over = self.backlog.settle(job, outcome)
+        self.pending[key] = [later for later in self.pending.get(key, []) if later > generation and not is_over]
+        is_settled = is_over and outcome is not Outcome.LATE and not self.is_abandoned
         if is_settled and self.owed.get(key) == generation:
             del self.owed[key]
 
@@ -399,6 +411,8 @@ class AnyOrder(RuleBasedStateMachine):
             record_id = look.to_offer[0]
             if (directory, record_id) in self.owed:
                 added = self.backlog.found(directory, record_id, 1.0)
+                if added is Added.QUEUED:
+                    self.pending[directory, record_id] = [self.owed[directory, record_id]]
                 if added is Added.FULL:
                     return  # it waits for room
                 if added is Added.CLOSED:
@@ -416,6 +430,16 @@ class AnyOrder(RuleBasedStateMachine):
         """A look finds what an earlier process left."""
         if self.backlog.found(A, record_id, 1.0) is Added.QUEUED:
             self.owed[A, record_id] = next(self.generations)
+            self.pending[A, record_id] = [self.owed[A, record_id]]
+
+    @rule(record_id=st.sampled_from("abg"))
+    def recheck(self, record_id: str) -> None:
+        """A record turns out to lack a kind, perhaps while it is being copied without it once more."""
+        added = self.backlog.found(A, record_id, 1.0, owed=True)
+        is_copied = (A, record_id) in [(job.directory, job.record_id) for job, _ in self.jobs]
+        if added is Added.QUEUED or (added is Added.KNOWN and is_copied):
+            self.owed[A, record_id] = next(self.generations)
+            self.pending.setdefault((A, record_id), []).append(self.owed[A, record_id])
 
     @rule()
     def postpone_and_look_now(self) -> None:
@@ -433,6 +457,7 @@ class AnyOrder(RuleBasedStateMachine):
     def abandon(self) -> None:
         """The time for draining is over."""
         self.backlog.abandon()
+        self.pending.clear()
         self.is_abandoned = True
 
     @invariant()
@@ -452,6 +477,14 @@ class AnyOrder(RuleBasedStateMachine):
         """Books without anything late or pending mean that everything handed over was settled."""
         if hasattr(self, "backlog") and not self.backlog.late and not self.backlog.pending:
             assert self.owed == {}
+
+    @invariant()
+    def marks_are_waited_for(self) -> None:
+        """While something is pending that came before a mark, the mark is not settled."""
+        if hasattr(self, "backlog"):
+            for mark, then in self.marks:
+                if self.backlog.is_settled(mark):
+                    assert all(generation >= then for waiting in self.pending.values() for generation in waiting)
 
     def teardown(self) -> None:
         """From here on all goes well: in the end everything handed over was copied."""
