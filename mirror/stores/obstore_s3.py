@@ -103,7 +103,9 @@ class ObstoreS3Store(ObstoreBucket["Client"]):
                 last = infos[-1].key
                 yield beginning_with(prefix, infos)
             # A gateway's page with status 200 may pass for a page of a listing, but has no objects.
-            is_whole = count % PAGE != 0 or (self.lists_by_range and await self._ends_behind(last, prefix))
+            is_whole = count % PAGE != 0 or (
+                self.lists_by_range and prefix != "" and await self._ends_behind(last, prefix)
+            )
         except UnnamedError:  # another client's key, which obstore cannot name
             is_whole = False
         if not is_whole:
