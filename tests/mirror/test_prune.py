@@ -237,9 +237,10 @@ def test_a_mirror_that_never_got_a_record_keeps_none(tmp_path: Path) -> None:
     records, nowhere = tmp_path / "records", tmp_path / "a-file"
     nowhere.touch()
     write_files(records, "tr_a")
-    with RecordMirror(nowhere, attempts=1) as mistyped:
-        assert mistyped.submit(records, "tr_a")
-        mistyped.close(5)
+    mistyped = RecordMirror(nowhere, attempts=1)
+    assert mistyped.submit(records, "tr_a")
+    eventually(lambda: mistyped.stats()["breaker"] == "refused")
+    assert not mistyped.close(5)
     with RecordMirror(tmp_path / "mirror") as copier:
         copier.scan(records)
         assert copier.flush(30)
