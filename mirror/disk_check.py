@@ -30,9 +30,8 @@ async def check_directory(directory: Path, manifest: Manifest) -> AsyncIterator[
         OSError: the directory cannot be read.
     """
     threads = DaemonThreads(1, "record-mirror-check")
-    batches = _check(directory, manifest)
     try:
-        while (findings := await threads.run(next, batches, None)) is not None:
+        async for findings in threads.iterate(_check(directory, manifest)):
             for finding in findings:
                 yield finding
     finally:

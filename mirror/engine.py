@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 from mirror.backlog import Added, Backlog, Job, Outcome
@@ -27,7 +27,7 @@ from mirror.errors import (
 )
 from mirror.given_up import GivenUp
 from mirror.kinds import Kinds
-from mirror.looking import Chunk, Looked, look, matcher
+from mirror.looking import Looked, look, matcher
 from mirror.names import document_name
 from mirror.receipts.ledger import Ledger
 from mirror.receipts.segments import SegmentWriter, write_probe
@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 3.0  # while there are new receipts
 TICK_S = 1.0  # how often late directories are considered
+RETRY_S = 1.0  # while somebody waits for what failed
 RECHECKS = 5  # of a directory that cannot be read, before whoever waits is told
 LAST_FLUSH_S = 5.0  # for the last receipts when a close runs out of time
 
@@ -135,14 +136,14 @@ class Engine:
                 await self._segments.flush()
                 return all(are_complete)
             except StoreError:
-                await asyncio.sleep(TICK_S)
+                await asyncio.sleep(RETRY_S)
 
     async def _completed(self, path: Path) -> bool:
         """Have what a recheck of a directory finds offered; False: it cannot be read."""
         for _ in range(RECHECKS):
             if await self._errands.anew(self._recheck, path):
                 return True
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(RETRY_S)
         return False
 
     async def _settled(self, *, late_too: bool) -> None:
@@ -186,7 +187,9 @@ class Engine:
             await self._directories.read_receipts(directory)
             late_ids, late_unnamed = self._backlog.looking(path)
             seen: set[str] = set()
-            async for chunk in self._chunks(look(path, directory.ledger, self._copier.exclude, directory.wanted)):
+            async for chunk in self._threads.iterate(
+                look(path, directory.ledger, self._copier.exclude, directory.wanted)
+            ):
                 self._kinds.learn(path, chunk.kinds)
                 records += chunk.documents - len(chunk.uncopied)
                 files += chunk.covered_files
@@ -230,10 +233,6 @@ class Engine:
         else:
             outcome = Outcome.MIRRORED
         self._backlog.settle_late(path, record_id, outcome)
-
-    async def _chunks(self, chunks: Iterator[Chunk]) -> AsyncIterator[Chunk]:
-        while (chunk := await self._threads.run(next, chunks, None)) is not None:
-            yield chunk
 
     def _start_copies(self) -> None:
         while len(self._copies) < self._workers and (job := self._backlog.take()) is not None:

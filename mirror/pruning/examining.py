@@ -108,8 +108,7 @@ class Examiner:
                 await asyncio.gather(*checks, return_exceptions=True)
 
     async def _documents(self, directory: Path, kinds: Collection[str]) -> AsyncIterator[dict[str, FileState]]:
-        batches = iter_batches(directory, CHUNK, but=kinds)
-        while (batch := await self._threads.run(next, batches, None)) is not None:
+        async for batch in self._threads.iterate(iter_batches(directory, CHUNK, but=kinds)):
             yield {record_id: state for record_id, state in batch.documents.items() if self._wanted(record_id)}
 
     async def _check_record(

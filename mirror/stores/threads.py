@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -63,6 +63,11 @@ class DaemonThreads:
             return await future
         finally:
             unbegun.clear()
+
+    async def iterate(self, items: Iterator[T]) -> AsyncIterator[T]:
+        """Yield what an iterator brings, each taken from it on a thread; it brings no None."""
+        while (item := await self.run(next, items, None)) is not None:
+            yield item
 
     def later(self, call: Callable[[], object]) -> None:
         """Call on a thread, and let nobody wait; what it raises is nobody's concern."""

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import shutil
+import threading
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from tests.mirror.mirrors_in_memory import (
 )
 
 DOWN = TryAgainError("put", "k", "connection refused")
+ENDLESS = 20_000  # records
 
 
 def test_a_finished_record_is_copied_and_receipted(tmp_path: Path) -> None:
@@ -71,14 +73,14 @@ def test_many_records_of_several_directories_are_copied(tmp_path: Path) -> None:
 
 def test_a_flush_waits_for_what_was_handed_over_before_it_alone(tmp_path: Path) -> None:
     """A server that never pauses does not keep it from ending: each record here brings the next one."""
-    end = 20_000
+    stop = threading.Event()
 
     class Endless(MemoryStore):
         """A store in whose every copy another record is handed over."""
 
         async def put(self, key: str, data: Data, xxh3_128: str) -> Stored:
-            number = int(key[3:11]) + 1 if key.startswith("tr_") else end
-            if number < end:
+            number = int(key[3:11]) + 1 if key.startswith("tr_") else ENDLESS
+            if number < ENDLESS and not stop.is_set():
                 write_files(tmp_path, f"tr_{number:08}", b"doc")
                 mirror.submit(tmp_path, f"tr_{number:08}")
             return await super().put(key, data, xxh3_128)
@@ -90,8 +92,8 @@ def test_a_flush_waits_for_what_was_handed_over_before_it_alone(tmp_path: Path) 
         assert mirror.flush(60)
         assert "tr_00000000" in receipts_in(memory)
         last = int(max(memory.records)[3:11])
-        end = 0
-    assert last < 20_000 - 1
+        stop.set()
+    assert last < ENDLESS - 1
 
 
 def test_what_an_earlier_process_left_is_found_with_the_first_record(tmp_path: Path) -> None:
