@@ -11,7 +11,7 @@ from mirror.config import MirrorConfig
 from mirror.connecting import connect
 from mirror.errors import EmptyMirrorError
 from mirror.location import parse_location
-from mirror.looking import look
+from mirror.looking import CHUNK
 from mirror.loop import run_in_loop
 from mirror.names import KNOWN_KINDS, parse_name
 from mirror.place import part_words
@@ -19,7 +19,7 @@ from mirror.receipts.ledger import Ledger, places, read_url, reading
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.receipt import Receipt
 from mirror.receipts.segments import PREFIX, SegmentReader
-from mirror.record import find_kinds, iter_entries
+from mirror.record import find_kinds, iter_batches, iter_entries
 from mirror.reliable import ReliableStore
 from mirror.stores.opening import check_settings
 
@@ -129,7 +129,8 @@ def is_record_directory(text: str) -> bool:
 
 def _read_place(directory: Path, place: str, kinds: Collection[str]) -> PlaceStatus:
     with reading(directory, place) as ledger:
-        uncopied = sum(len(chunk.uncopied) for chunk in look(directory, ledger, ledger.excluded().union(kinds)))
+        batches = iter_batches(directory, CHUNK, but=kinds)
+        uncopied = sum(len(documents) - len(ledger.covered(documents, None)) for documents, _ in batches)
         url, where = part_words(read_url(directory, place) or "")
         return PlaceStatus(place=place, url=url or None, where=where, receipted=ledger.count(), uncopied=uncopied)
 

@@ -232,6 +232,6 @@ def _lacking(others: Sequence[_Other], documents: Mapping[str, FileState]) -> di
     """Return the records that another mirror does not have, with what is to be said; it may leave kinds out."""
     lacking: dict[str, str] = {}
     for other in others:
-        covered = other.ledger.covered(documents, other.ledger.excluded())
+        covered = other.ledger.covered(documents, None)
         lacking |= {record_id: other.lacks for record_id in documents if record_id not in covered}
     return lacking

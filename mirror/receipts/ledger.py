@@ -110,19 +110,14 @@ class Ledger:
             receipt = _read_line(list(self._numbers)[line.journal or 0], line.start or 0)
         return receipt if receipt is not None and receipt.id == record_id else None
 
-    def covered(self, documents: Mapping[str, FileState], exclude: Collection[str]) -> dict[str, int]:
-        """Return which of these very documents a receipt covers without leaving out more than ``exclude``.
+    def covered(self, documents: Mapping[str, FileState], exclude: Collection[str] | None) -> dict[str, int]:
+        """Return which of these very documents a receipt covers; it may leave out ``exclude`` (None: anything).
 
         Returns:
             Their ids, each with the number of files that its receipt lists.
         """
         with self._lock:
             return self._index.covered(documents, exclude)
-
-    def excluded(self) -> set[str]:
-        """Return every kind of sidecar that any receipt leaves out."""
-        with self._lock:
-            return self._index.excluded()
 
     def append(self, receipt: Receipt) -> tuple[bytes, Mark | None]:
         """Keep a new receipt.

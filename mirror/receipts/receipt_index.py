@@ -70,30 +70,24 @@ class ReceiptIndex:
         rows = self._index.execute("SELECT journal, start, line FROM receipt WHERE id = ?", (key,))
         return Line(*rows[0]) if rows else None
 
-    def covered(self, documents: Mapping[str, FileState], exclude: Collection[str]) -> dict[str, int]:
-        """Return which of these documents a receipt covers that leaves out no more than ``exclude``.
+    def covered(self, documents: Mapping[str, FileState], exclude: Collection[str] | None) -> dict[str, int]:
+        """Return which of these documents a receipt covers that leaves out no more than ``exclude`` (None: anything).
 
         Returns:
             Their ids, each with the number of files that its receipt lists.
         """
         ids = {_key(record_id): record_id for record_id in documents}
-        may_be_left_out = set(exclude)
+        may_be_left_out = None if exclude is None else set(exclude)
         self._take_in_any(ids)
         found: dict[str, int] = {}
         rows = self._index.select_in("SELECT id, state, excluded, files FROM receipt WHERE id IN", ids)
         for key, state, excluded, files in rows:
             record_id = ids[key]
             if state == _state_of(documents[record_id]) and (
-                not excluded or may_be_left_out.issuperset(excluded.split("/"))
+                not excluded or may_be_left_out is None or may_be_left_out.issuperset(excluded.split("/"))
             ):
                 found[record_id] = files
         return found
-
-    def excluded(self) -> set[str]:
-        """Return every kind of sidecar that any receipt leaves out."""
-        self._take_in()
-        rows = self._index.execute("SELECT DISTINCT excluded FROM receipt WHERE excluded IS NOT NULL")
-        return {kind for (kinds,) in rows for kind in kinds.split("/") if kind}
 
     def withdrawn(self, record_ids: Iterable[str]) -> set[str]:
         """Return which of these records have a newest line that withdraws what was receipted before."""
