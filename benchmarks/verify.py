@@ -32,11 +32,10 @@ from mirror.judging import Pairing, Standing, judge
 from mirror.location import parse_location
 from mirror.receipts.manifest import Manifest
 from mirror.receipts.segments import SegmentReader
-from mirror.store import ObjectInfo
+from mirror.store import PAGE, ObjectInfo
 from mirror.testing.process import find_program
 
 AT_ONCE = 64
-PAGE = 1_000
 RCLONE = ("--checkers", str(AT_ONCE), "--transfers", str(AT_ONCE), "--one-way", "--exclude", "/.mirror/**")
 
 

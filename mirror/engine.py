@@ -126,10 +126,10 @@ class Engine:
         """
         self.wake.set()
         await self._settled(late_too=late_too)
-        await self._errands.ended(but=self._ask)  # looks may find more, and learn of kinds
+        await self._errands.wait(but=self._ask)  # looks may find more, and learn of kinds
         await self._settled(late_too=late_too)  # a copy that is under way may lack a kind that is learned meanwhile
         are_complete = [await self._completed(path) for path in self._kinds.unsettled()]
-        await self._errands.ended(but=self._ask)  # what ours did not find any more, another recheck is about to offer
+        await self._errands.wait(but=self._ask)  # what ours did not find any more, another recheck is about to offer
         await self._settled(late_too=late_too)
         while True:
             try:

@@ -28,7 +28,7 @@ class Errands:
             self._under_way[key] = task = asyncio.create_task(errand(*arguments))
             task.add_done_callback(lambda task: self._end(key, task))
 
-    async def ended(self, *, but: Errand) -> None:
+    async def wait(self, *, but: Errand) -> None:
         """Return when all that is under way now has ended, but for this one."""
         tasks = [task for key, task in self._under_way.items() if key[0] != but]
         if tasks:

@@ -116,6 +116,11 @@ def _refuse_mistyped(text: str, shown: str) -> None:
         raise ConfigError(f"the mirror's URL {shown} is neither protocol://place nor a path: give one of them")
 
 
+def absolute_path(path: str) -> str:
+    """Return a path that means the same from every directory: ``~`` and ``..`` are resolved, links are not."""
+    return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - Path would resolve no ".." here
+
+
 def _directory(path: str) -> Location:
-    absolute = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - Path would resolve no ".." here
+    absolute = absolute_path(path)
     return Location(protocol="file", root=absolute, base="file://" + ("" if absolute == "/" else absolute))

@@ -7,12 +7,12 @@ frozen: OmegaConf takes that for read-only and then takes no overrides.
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 from mirror.config import MirrorConfig
+from mirror.location import absolute_path
 from mirror.settings import ServerSettings
 from references.errors import ConfigError
 from references.phases import check_phases
@@ -100,9 +100,9 @@ class RecordsConfig:
     def __post_init__(self) -> None:
         """Refuse at once what no server would start with, and mean the same paths everywhere."""
         settings = self.server_settings()
-        self.record_dir = _absolute(settings.record_dir)
-        if settings.record_mirror is not None and "://" not in settings.record_mirror:
-            self.record_mirror = _absolute(settings.record_mirror)
+        self.record_dir = absolute_path(settings.record_dir) if settings.record_dir else settings.record_dir
+        if settings.record_mirror and "://" not in settings.record_mirror:
+            self.record_mirror = absolute_path(settings.record_mirror)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
@@ -182,10 +182,6 @@ class _Nobody:
     def close(self, timeout_s: float) -> bool:  # noqa: ARG002 - nothing to wait for
         """Say that nothing is left."""
         return True
-
-
-def _absolute(path: str | None) -> str | None:
-    return os.path.abspath(os.path.expanduser(path)) if path else path  # noqa: PTH100, PTH111 - Path would resolve no ".." here
 
 
 def _known(cls: type[RecordsConfig | WandbConfig], prefix: str, mapping: object) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def test_an_errand_goes_on_when_nobody_waits_any_more(tmp_path: Path) -> None:
     async def scenario() -> None:
         work = Work()
         errands = Errands(list)
-        for wait in (errands.anew(work.errand, tmp_path), errands.ended(but=turns)):
+        for wait in (errands.anew(work.errand, tmp_path), errands.wait(but=turns)):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(wait, 0.01)
         assert work.begun == 1
