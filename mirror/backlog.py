@@ -22,6 +22,7 @@ class Outcome(enum.Enum):
     """What became of a record that was handed over."""
 
     MIRRORED = enum.auto()
+    UNCHANGED = enum.auto()  # it was in the mirror already, just so
     FAILED = enum.auto()  # given up until somebody acts or the record is written again
     LATE = enum.auto()  # found again on disk later
     ELSEWHERE = enum.auto()  # another mirror has copied what a look had found: it leaves the books
@@ -86,6 +87,9 @@ class Left:
     reason: str | None  # why it was given up; None: it is late, and copied when it is found again on disk
 
 
+ENDED_FINDS = 10_000  # remembered, for the hand-overs that may follow them
+
+
 class Backlog:
     """A bounded queue without duplicates, with its books. Any thread may call any method; each returns at once."""
 
@@ -102,12 +106,18 @@ class Backlog:
         self._late_named = 0
         self._age = 0
         self._ages: collections.Counter[int] = collections.Counter()  # of the jobs
+        self._finds: set[tuple[Path, str]] = set()  # pending, or late with a name, and handed over by nobody yet
+        self._ended_finds: dict[tuple[Path, str], Outcome] = {}  # and how a hand-over that adds nothing ends
         self._submitted = self._mirrored = self._failed = self._late_count = self._pending = 0
         self._closed = self._abandoned = False
 
     def submit(self, directory: Path, record_id: str) -> Added:
-        """Take a record that a server hands over; what does not fit is late."""
+        """Take a record that a server hands over; what does not fit is late.
+
+        A look may have found it a moment before: it is one record in the books then, not two.
+        """
         with self._lock:
+            self._forget_find(directory, record_id)
             self._submitted += 1
             job = Job(directory, record_id, 1, self._clock(), age=self._age)
             added = Added.CLOSED if self._closed else self._add(job)
@@ -131,13 +141,16 @@ class Backlog:
             count = (late.ids.get(record_id) or min(1, late.unnamed_looked_for)) if late else 0
             if self._abandoned or (self._closed and not count and not owed):
                 return Added.CLOSED
+            is_own = count > 0 and (directory, record_id) not in self._finds
             age = 0 if count else self._age
-            added = self._add(Job(directory, record_id, count or 1, since, own=count > 0, age=age))
+            added = self._add(Job(directory, record_id, count or 1, since, own=is_own, age=age))
             if added is Added.QUEUED:
                 if late and count:
                     self._forget_late(late, record_id, count)
                 else:
                     self._submitted += 1
+                if not is_own:
+                    self._finds.add((directory, record_id))
             return added
 
     def take(self) -> Job | None:
@@ -167,14 +180,10 @@ class Backlog:
                 return False
             del self._jobs[job.directory, job.record_id]
             self._pending -= job.count
-            if outcome is Outcome.MIRRORED:
-                self._mirrored += job.count
-            elif outcome is Outcome.FAILED:
-                self._failed += job.count
-            elif outcome is Outcome.ELSEWHERE:
-                self._submitted -= job.count
-            else:
+            if outcome is Outcome.LATE:
                 self._note_late(job.directory, job.record_id, job.count, since=job.since, look_at=look_at)
+            else:
+                self._end(job.directory, job.record_id, outcome, job.count)
             return True
 
     def looking(self, directory: Path) -> tuple[frozenset[str], int]:
@@ -198,10 +207,7 @@ class Backlog:
                 return
             count = min(count, late.unnamed_looked_for) if record_id is None else late.looked_for.get(record_id, 0)
             self._forget_late(late, record_id, count)
-            if outcome is Outcome.MIRRORED:
-                self._mirrored += count
-            else:
-                self._failed += count
+            self._end(directory, record_id, outcome, count)
 
     def due(self, now: float) -> list[Path]:
         """Return the directories whose late records may be looked for now."""
@@ -310,6 +316,44 @@ class Backlog:
         self._pending += new.count
         return Added.QUEUED
 
+    def _end(self, directory: Path, record_id: str | None, outcome: Outcome, count: int) -> None:
+        """Book the end of so many hand-overs of a record.
+
+        A look that came by first may have ended it already: the hand-over that leaves everything as it is is no second
+        record.
+        """
+        if record_id is not None and count:
+            key = (directory, record_id)
+            adds_nothing = self._ended_finds.pop(key, None)
+            if key in self._finds:
+                self._finds.remove(key)
+                if outcome is not Outcome.ELSEWHERE:  # then it is in no book any more
+                    self._ended_finds[key] = Outcome.FAILED if outcome is Outcome.FAILED else Outcome.UNCHANGED
+                if len(self._ended_finds) > ENDED_FINDS:
+                    del self._ended_finds[next(iter(self._ended_finds))]
+            elif outcome is adds_nothing:
+                self._submitted -= 1
+                count -= 1
+        if outcome in (Outcome.MIRRORED, Outcome.UNCHANGED):
+            self._mirrored += count
+        elif outcome is Outcome.FAILED:
+            self._failed += count
+        else:
+            self._submitted -= count
+
+    def _forget_find(self, directory: Path, record_id: str) -> None:
+        """Take a record off the books that is there only because a look found it; its job, if any, stays."""
+        if (directory, record_id) not in self._finds:
+            return
+        self._finds.remove((directory, record_id))
+        self._submitted -= 1
+        job = self._jobs.get((directory, record_id))
+        if job is None:
+            self._forget_late(self._late[directory], record_id, 1)
+        else:
+            job.count -= 1
+            self._pending -= 1
+
     def _copy_again(self, job: Job) -> None:
         job.own = True  # it will wait with those
         if not job.again:  # else it was asked for before some marks already
@@ -344,6 +388,7 @@ class Backlog:
             self._late_named += 1
         else:
             late.unnamed += count
+            self._finds.discard((directory, record_id))
 
     def _forget_late(self, late: Late, record_id: str | None, count: int) -> None:
         late.count -= count

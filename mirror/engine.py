@@ -231,7 +231,7 @@ class Engine:
             self._lose(path, record_id)
             outcome = Outcome.FAILED
         else:
-            outcome = Outcome.MIRRORED
+            outcome = Outcome.UNCHANGED
         self._backlog.settle_late(path, record_id, outcome)
 
     def _start_copies(self) -> None:
@@ -344,7 +344,7 @@ class Engine:
         self.given_up.discard(job.directory, job.record_id)
         self._kinds.copied(job.directory, job.record_id, kinds)
         logger.debug("copied %s: %d files, %d bytes sent", job.record_id, copied.sent_files, copied.sent_bytes)
-        return Outcome.MIRRORED
+        return Outcome.UNCHANGED if copied.is_known else Outcome.MIRRORED
 
     async def _directory(self, path: Path) -> RecordDirectory:
         """Return a directory's state; its first user also starts a look for what an earlier process left."""

@@ -154,6 +154,79 @@ def test_what_a_look_finds_by_itself_counts_as_handed_over() -> None:
     assert books(backlog) == (1, 0, 0, 0, 1)
 
 
+def test_a_look_that_comes_by_before_the_server_does_counts_no_record_twice() -> None:
+    """A record lies on disk before it is handed over: whatever became of the find meanwhile, it is one in the books."""
+    backlog = Backlog(1)
+    backlog.found(A, "x", 5.0)
+    backlog.submit(A, "x")
+    assert books(backlog) == (1, 0, 0, 0, 1)
+    backlog.submit(A, "x")  # a second hand-over is a second one
+    assert books(backlog) == (2, 0, 0, 0, 2)
+    backlog.settle(taken(backlog), Outcome.MIRRORED)
+
+    backlog.found(A, "y", 5.0)
+    job = taken(backlog)
+    backlog.submit(A, "y")
+    assert not backlog.settle(job, Outcome.MIRRORED)
+    assert books(backlog) == (3, 2, 0, 0, 1)
+    backlog.settle(taken(backlog), Outcome.UNCHANGED)
+
+    backlog.found(A, "z", 5.0)
+    backlog.settle(taken(backlog), Outcome.LATE)
+    backlog.submit(A, "other")
+    backlog.submit(A, "z")
+    assert books(backlog) == (5, 3, 0, 1, 1)
+
+
+@pytest.mark.parametrize("end", [Outcome.MIRRORED, Outcome.FAILED])
+def test_a_hand_over_that_adds_nothing_to_what_a_look_had_ended_is_no_second_record(end: Outcome) -> None:
+    """A look copied it, or gave it up, a moment before: only what changes something is one more."""
+    backlog = Backlog(1)
+    backlog.found(A, "x", 5.0)
+    backlog.settle(taken(backlog), end)
+    before = books(backlog)
+    backlog.submit(A, "x")
+    backlog.settle(taken(backlog), Outcome.FAILED if end is Outcome.FAILED else Outcome.UNCHANGED)
+    assert books(backlog) == before
+    backlog.submit(A, "x")
+    backlog.settle(taken(backlog), Outcome.UNCHANGED)
+    assert books(backlog)[:2] == (2, before[1] + 1)
+
+    backlog.found(A, "y", 5.0)
+    backlog.settle(taken(backlog), end)
+    backlog.submit(A, "y")
+    backlog.settle(taken(backlog), Outcome.MIRRORED)  # other bytes
+    assert books(backlog)[0] == 4
+
+
+def test_a_late_hand_over_that_adds_nothing_is_no_second_record_either() -> None:
+    """The look that settles it saw it in the mirror."""
+    backlog = Backlog(1)
+    backlog.found(A, "x", 5.0)
+    backlog.settle(taken(backlog), Outcome.MIRRORED)
+    backlog.submit(A, "other")
+    backlog.submit(A, "x")
+    assert books(backlog) == (3, 1, 0, 1, 1)
+    backlog.looking(A)
+    backlog.settle_late(A, "x", Outcome.UNCHANGED)
+    assert books(backlog) == (2, 1, 0, 0, 1)
+
+
+def test_a_find_that_became_late_and_is_found_again_may_still_be_another_mirrors() -> None:
+    """It leaves the books where another mirror has copied it meanwhile."""
+    backlog = Backlog(1)
+    backlog.found(A, "x", 5.0)
+    backlog.settle(taken(backlog), Outcome.LATE)
+    backlog.found(A, "x", 5.0)
+    job = taken(backlog)
+    assert not job.own
+    backlog.settle(job, Outcome.ELSEWHERE)
+    assert books(backlog) == (0, 0, 0, 0, 0)
+    backlog.submit(A, "x")
+    backlog.settle(taken(backlog), Outcome.UNCHANGED)
+    assert books(backlog) == (1, 1, 0, 0, 0)
+
+
 def test_a_failed_store_makes_records_late_until_their_time() -> None:
     """They are looked for no earlier than told, and at once when the store is back."""
     backlog = Backlog(10)
@@ -421,7 +494,7 @@ class AnyOrder(RuleBasedStateMachine):
             look.to_offer.pop(0)
             return
         for record_id in look.late_ids - look.seen:
-            self.backlog.settle_late(directory, record_id, Outcome.MIRRORED)
+            self.backlog.settle_late(directory, record_id, Outcome.UNCHANGED)
         self.backlog.settle_late(directory, None, Outcome.MIRRORED, look.unnamed)
         del self.looks[directory]
 
