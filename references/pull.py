@@ -12,7 +12,7 @@ from mirror.loop import run_in_loop
 from references.opening import open_run
 from references.out_directory import open_out, refuse_mirror
 from references.pull_plan import PullSummary
-from references.pulling import Puller
+from references.pulling import Puller, wanted_steps
 from references.selection import Selection
 from references.source import parse_source
 
@@ -49,17 +49,16 @@ def pull(
         OSError: ``out`` cannot be written, e.g. since the disk is full; a later pull goes on from there.
         ConfigError: a setting or the source is wrong, or ``out`` is a mirror; of this package or of ``mirror``.
     """
-    settings, parsed = config or MirrorConfig(), parse_source(source)
+    settings, chosen, parsed = config or MirrorConfig(), selection or Selection(), parse_source(source)
     refuse_mirror(out, parsed.directory if isinstance(parsed, Location) else None)
 
     async def work() -> PullSummary:
-        with open_out(out, write=not dry_run) as folder:
-            async with open_run(source, settings, allow_protocols) as run:
-                puller = Puller(
-                    run, folder, selection or Selection(), settings, dry_run=dry_run, progress=progress or _no_progress
-                )
+        async with open_run(parsed, settings, allow_protocols) as run:
+            steps = await wanted_steps(run, chosen)
+            with open_out(out, write=not dry_run) as folder:
+                puller = Puller(run, folder, chosen, settings, dry_run=dry_run, progress=progress or _no_progress)
                 with contextlib.closing(puller):
-                    return await puller.run()
+                    return await puller.run(steps)
 
     return run_in_loop(work())
 

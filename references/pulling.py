@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mirror.allowance import Allowance
@@ -25,7 +25,7 @@ from references.out_directory import PhaseDirectory
 from references.pull_plan import NotPulled, PullSummary, Wanted, Why, kinds_of, left_out, not_pulled, plan_record
 from references.run_index import Phase
 from references.selection import Selection
-from references.source import BadStep, LoadedStep, find_steps, load_steps
+from references.source import BadStep, KnownStep, LoadedStep, find_steps, load_steps
 
 DISK_THREADS = 8
 _MAY_PASS = {Why.MISSING, Why.DAMAGED}
@@ -38,6 +38,24 @@ class _Doubtful:
     listed: ListedRecord
     receipt: Receipt | None
     outcome: NotPulled | None
+
+
+async def wanted_steps(run: OpenRun, selection: Selection) -> list[KnownStep]:
+    """Return the steps that are wanted, of which there must be one.
+
+    Raises:
+        SourceError: there is none, or they cannot be listed.
+        StoreError: they cannot be listed, where a store has them.
+    """
+    known = await find_steps(run.source, run.name)
+    wanted = [step for step in known if selection.wants_step(step.phase, step.step)]
+    if not wanted:
+        numbers = sorted(step.step for step in known)
+        raise SourceError(
+            f"none of these steps is there: the run has steps {numbers[0]} to {numbers[-1]} of phase "
+            f"{' and '.join(sorted({step.phase for step in known}))}; correct --steps or --phase"
+        )
+    return wanted
 
 
 class Puller:
@@ -68,16 +86,8 @@ class Puller:
         self._doubtful: list[_Doubtful] = []
         self._under_way: set[asyncio.Task[None]] = set()
 
-    async def run(self) -> PullSummary:
-        """Pull everything that is wanted; see ``references.pull.pull`` for the errors."""
-        known = await find_steps(self._run.source, self._run.name)
-        wanted = [step for step in known if self._selection.wants_step(step.phase, step.step)]
-        if not wanted:
-            numbers = sorted(step.step for step in known)
-            raise SourceError(
-                f"none of these steps is there: the run has steps {numbers[0]} to {numbers[-1]} of phase "
-                f"{' and '.join(sorted({step.phase for step in known}))}; correct --steps or --phase"
-            )
+    async def run(self, wanted: Sequence[KnownStep]) -> PullSummary:
+        """Pull what is wanted of these steps; see ``references.pull.pull`` for the errors."""
         try:
             async with contextlib.aclosing(load_steps(self._run.source, wanted)) as steps:
                 async for step in steps:

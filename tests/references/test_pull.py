@@ -338,6 +338,7 @@ def test_a_mirror_without_an_index_is_an_error(local_run: SampleRun, tmp_path: P
     """An empty result would look like success."""
     with pytest.raises(SourceError, match="no step index"):
         pulled(local_run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_steps_that_are_not_there_are_an_error(local_run: SampleRun, tmp_path: Path) -> None:
@@ -345,6 +346,7 @@ def test_steps_that_are_not_there_are_an_error(local_run: SampleRun, tmp_path: P
     local_run.step(1, ["tr_0"])
     with pytest.raises(SourceError, match="has steps 1 to"):
         pulled(local_run, tmp_path / "out", selection=Selection(steps=[99]))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing(local_run: SampleRun, tmp_path: Path) -> None:
