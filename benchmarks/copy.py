@@ -8,8 +8,8 @@ taken what it needs for such a record alone.
 
 Contenders: ``baseline`` (four threads with ``put_file``), ``mirror`` (the driver that it chooses: obstore),
 ``mirror-fsspec``, ``rclone``, ``s5cmd``, ``aws`` (installed from packages on first use), ``obstore`` (``put_async`` and
-nothing else), ``bare`` (HTTP and nothing else). Against ``--server rclone``, which checks no checksum, the mirror
-compares MD5s with the answered ETags; ``--server seaweed`` checks the CRC64-NVME that is sent.
+nothing else), ``bare`` (HTTP and nothing else). The server compares the CRC64-NVME that the mirror sends with what
+arrives, as S3 does. ``--server rclone`` checks nothing, so that the mirror compares MD5s with the answered ETags.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--profiles", nargs="+", choices=get_args(ProfileName), default=PROFILES)
     parser.add_argument("--latencies-ms", nargs="+", type=float, default=LATENCIES_MS)
     parser.add_argument("--contenders", nargs="+", choices=tuple(CONTENDERS), default=tuple(CONTENDERS))
-    parser.add_argument("--server", choices=get_args(PlaceName), default="rclone")
+    parser.add_argument("--server", choices=get_args(PlaceName), default="seaweed")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--records", type=int, help="per corpus, instead of the usual number for its profile")
     parser.add_argument("--corpus-dir", type=Path, help="keep the corpora here and use those that are there")
