@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from typing import Any, Self, TypedDict
 from mirror.errors import ConfigError
 from mirror.measures import parse_bytes, parse_seconds
 from mirror.redact import redact_url
-from mirror.showing import MAX_CHARS, show
+from mirror.showing import show, suggest
 
 ENV_PREFIX = "RECORD_MIRROR_"
 # Names that configurations already use.
@@ -209,14 +208,12 @@ def _from_text(variable: str, option: str, text: str) -> object:
 
 
 def _known(name: str) -> str:
-    name = name[:MAX_CHARS]
     name = ALIASES.get(name, name)
     known = [option.name for option in fields(MirrorConfig)]
     if name in known:
         return name
-    nearest = difflib.get_close_matches(name, [*known, *ALIASES], n=1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {', '.join(known)}"
-    raise ConfigError(f"unknown mirror option {name!r}: {hint}")
+    hint = suggest(name, [*known, *ALIASES], f"known are {', '.join(known)}")
+    raise ConfigError(f"unknown mirror option {show(name)}: {hint}")
 
 
 def _kinds(value: object) -> tuple[str, ...]:

@@ -46,10 +46,12 @@ class RecordDirectories:
             StoreError: its receipts are in the mirror alone, and could not be read.
             OSError: it cannot be read.
         """
-        directory = self._opened.get(path) or await self._open(path)
-        if not directory.ready.done():
-            await asyncio.shield(directory.ready)
-        return directory
+        while (directory := self._opened.get(path)) is not None:
+            if not directory.ready.done():
+                await asyncio.shield(directory.ready)
+            if self._opened.get(path) is directory:
+                return directory
+        return await self._open(path)  # nobody has, or whoever began was cancelled
 
     async def read_receipts(self, directory: RecordDirectory) -> None:
         """Read new receipts beside the records, and pass on those of other writers that may not be in the mirror."""

@@ -30,7 +30,7 @@ class RecordDirectory:
     ledger: Ledger
     others: Shared  # reads what other mirrors have added to the ledger
     in_mirror: Shared  # reads the mirror's own receipts into it
-    ready: asyncio.Future[None]  # done when the receipts were read for the first time
+    ready: asyncio.Future[None]  # done when the receipts were read for the first time, or cannot be
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     wanted: Callable[[str], bool] = every_id  # the ids that looks are for
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -52,12 +52,12 @@ class RecordDirectory:
         return is_covered and all(state.name in names for state in record.sidecars)
 
     def fail(self, error: BaseException) -> None:
-        """Let all that wait for the directory know that it could not be opened."""
-        if isinstance(error, RecordError):
+        """Let all that wait for the directory know that it could not be opened: by that error, or to try themselves."""
+        if isinstance(error, Exception):
             self.ready.set_exception(error)
             self.ready.exception()  # seen, should nobody wait
         else:
-            self.ready.cancel()
+            self.ready.set_result(None)
 
     async def read_others(self) -> None:
         """Learn what other mirrors have copied, unless that was asked just now."""

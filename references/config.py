@@ -6,7 +6,6 @@ frozen: OmegaConf takes that for read-only and then takes no overrides.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mirror.config import MirrorConfig
 from mirror.location import absolute_path
 from mirror.settings import ServerSettings
+from mirror.showing import suggest
 from references.errors import ConfigError
 from references.phases import check_phases
 from references.seams import PublishSettings
@@ -191,7 +191,6 @@ def _known(cls: type[RecordsConfig | WandbConfig], prefix: str, mapping: object)
     names = [known.name for known in fields(cls)]
     for name in mapping:
         if name not in names:
-            nearest = difflib.get_close_matches(str(name), names, n=1)
-            hint = f"did you mean {prefix + nearest[0]!r}?" if nearest else f"known are {', '.join(names)}"
+            hint = suggest(str(name), names, f"known are {', '.join(names)}", prefix=prefix)
             raise ConfigError(f"unknown setting {prefix + str(name)!r}: {hint}")
     return dict(mapping)

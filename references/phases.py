@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 
-from mirror.showing import show
+from mirror.showing import show, suggest
 from references.errors import ConfigError
 from references.run_index import PHASES, Phase
 
@@ -29,6 +28,5 @@ def check_phase(phase: object, purpose: str) -> Phase:
     """
     if isinstance(phase, str) and phase in PHASES:
         return phase
-    nearest = difflib.get_close_matches(phase, PHASES, n=1) if isinstance(phase, str) else []
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known are {' and '.join(map(repr, PHASES))}"
+    hint = suggest(str(phase), PHASES, f"known are {' and '.join(map(repr, PHASES))}")
     raise ConfigError(f"unknown phase {show(phase)} to {purpose}: {hint}")

@@ -6,7 +6,6 @@ to import and would be needed for them anyway.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Any
 from mirror.errors import ConfigError
 from mirror.importing import importing
 from mirror.location import Location
+from mirror.showing import suggest
 from mirror.stores.azure_place import AZURE_PROTOCOLS
 from mirror.stores.azure_settings import azure_settings
 from mirror.stores.s3_settings import s3_settings
@@ -152,8 +152,7 @@ def _check_other(location: Location, options: Mapping[str, object]) -> None:
 def _check_names(given: Iterable[str], known: Collection[str], where: str) -> None:
     for name in given:
         if name not in known:
-            nearest = difflib.get_close_matches(name, sorted(known), n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else "correct its name, or leave it out"
+            hint = suggest(name, sorted(known), "correct its name, or leave it out")
             raise ConfigError(f"{where} has no storage option {name!r}: {hint}")
 
 

@@ -69,7 +69,8 @@ def report_sync(summary: SyncSummary, asked: Asked, output: Output) -> int:
     if not (summary.looked_at_everything or gave_up):
         output.remark("ended before everything was looked at: the next run goes on")
     if summary.copied or summary.missing:
-        text = f"copied {plural(summary.copied, 'file')} of {plural(summary.records, 'record')}, "
+        of_records = f" of {plural(summary.records, 'record')}" if summary.copied else ""
+        text = f"copied {plural(summary.copied, 'file')}{of_records}, "
         text += f"{format_bytes(summary.size_bytes)}, to {url}; {summary.unchanged:,} unchanged, "
         text += f"{summary.failed:,} failed, {summary.late:,} late"
     else:

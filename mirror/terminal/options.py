@@ -32,6 +32,7 @@ from mirror.errors import ConfigError
 from mirror.location import GCS_PROTOCOLS, S3_PROTOCOLS
 from mirror.measures import parse_bytes, parse_seconds, show_bytes, show_seconds
 from mirror.redact import redact_url
+from mirror.showing import suggest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -309,8 +310,7 @@ def _read_file(ctx: click.Context, _parameter: click.Parameter, path: str | None
             one = known[plain].multiple and isinstance(value, str)
             values[str(known[plain].name)] = [value] if one else value
         else:
-            nearest = difflib.get_close_matches(plain, [*known, *settings], n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else "`--help` lists the options"
+            hint = suggest(plain, [*known, *settings], "`--help` lists the options")
             raise ConfigError(f"unknown option {name!r} in {path}: {hint}")
     config = MirrorConfig.from_mapping(mirror_values)
     ctx.meta[_STORAGE] = config.storage_options

@@ -1,10 +1,10 @@
-"""A wrong value in a sentence: as it was written, and no page of it."""
+"""A wrong value in a sentence: as it was written, and no page of it; a wrong name with what may have been meant."""
 
 from __future__ import annotations
 
 import pytest
 
-from mirror.showing import MAX_CHARS, show
+from mirror.showing import MAX_CHARS, show, suggest
 
 
 @pytest.mark.parametrize("value", ["s3:/bucket", 5, None, ["a", "b"], "line\nline"])
@@ -27,3 +27,16 @@ def test_what_python_does_not_write_is_named_by_its_kind() -> None:
     assert show(nested) == "this list"
     while nested:  # or taking it apart would be as deep
         nested = nested.pop()  # type: ignore[assignment] # each holds a list
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("worker", "did you mean 'mirror.workers'?"),
+        ("nothing like it", "known are workers, attempts"),
+        ("w" * 1_000_000, "known are workers, attempts"),  # and it takes no time
+    ],
+)
+def test_an_unknown_name_is_met_by_the_nearest(name: str, end: str) -> None:
+    """Or by what to do where none is near."""
+    assert suggest(name, ["workers", "attempts"], "known are workers, attempts", prefix="mirror.") == end
