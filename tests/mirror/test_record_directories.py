@@ -72,7 +72,10 @@ def make(threads: DaemonThreads, disk: Disk) -> Make:
 
     def make_on_loop(mirror_directory: Path | None = None) -> RecordDirectories:
         store = ReliableStore(
-            MemoryStore(), RetryPolicy(attempts=1), limiter=Limiter(8), breaker=Breaker("the store")
+            MemoryStore(),
+            RetryPolicy(attempts=1, backoff_s=0.01, timeout_s=10.0),
+            limiter=Limiter(8),
+            breaker=Breaker("the store"),
         )
         return RecordDirectories(
             store=store,
