@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import collections
 import enum
+import itertools
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
+
+from mirror.late import LateRecords
+
+ENDED_FINDS = 10_000  # remembered, for the hand-overs that may follow them
 
 
 class Outcome(enum.Enum):
-    """What became of a record that was handed over."""
+    """What became of a record that was handed over, or found by a look."""
 
     MIRRORED = enum.auto()
     UNCHANGED = enum.auto()  # it was in the mirror already, just so
@@ -52,20 +56,6 @@ class Job:
     again_age: int = 0
 
 
-@dataclass(slots=True)
-class Late:
-    """A directory's late records: their ids as far as there is room for them, the rest as a number."""
-
-    ids: dict[str, int] = field(default_factory=dict)  # id -> how many times handed over
-    unnamed: int = 0
-    count: int = 0  # hand-overs in all
-    since: float = 0.0  # Unix seconds of the oldest
-    look_at: float = 0.0  # Unix seconds: not looked for on disk before
-    # Of these, what was late already when the last look began: no look speaks of what came after its beginning.
-    looked_for: dict[str, int] = field(default_factory=dict)
-    unnamed_looked_for: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """The books at one moment."""
@@ -87,28 +77,23 @@ class Left:
     reason: str | None  # why it was given up; None: it is late, and copied when it is found again on disk
 
 
-ENDED_FINDS = 10_000  # remembered, for the hand-overs that may follow them
-
-
 class Backlog:
     """A bounded queue without duplicates, with its books. Any thread may call any method; each returns at once."""
 
     def __init__(self, size: int, *, late_names: int | None = None, clock: Callable[[], float] = time.time) -> None:
         """Hold up to ``size`` waiting records, and the ids of ``late_names`` late ones (None: of as many)."""
         self._size = size
-        self._late_names = size if late_names is None else late_names
         self._clock = clock
         self._lock = threading.Lock()
         self._jobs: dict[tuple[Path, str], Job] = {}
         self._waiting: collections.deque[Job] = collections.deque()
         self._found: list[Job] = []  # in no order; may hold some that were handed over since
-        self._late: dict[Path, Late] = {}
-        self._late_named = 0
+        self._late = LateRecords(size if late_names is None else late_names)
         self._age = 0
         self._ages: collections.Counter[int] = collections.Counter()  # of the jobs
         self._finds: set[tuple[Path, str]] = set()  # pending, or late with a name, and handed over by nobody yet
         self._ended_finds: dict[tuple[Path, str], Outcome] = {}  # and how a hand-over that adds nothing ends
-        self._submitted = self._mirrored = self._failed = self._late_count = self._pending = 0
+        self._submitted = self._mirrored = self._failed = self._pending = 0
         self._closed = self._abandoned = False
 
     def submit(self, directory: Path, record_id: str) -> Added:
@@ -117,12 +102,13 @@ class Backlog:
         A look may have found it a moment before: it is one record in the books then, not two.
         """
         with self._lock:
-            self._forget_find(directory, record_id)
+            now, added = self._clock(), Added.CLOSED
+            if not self._closed:
+                self._forget_find(directory, record_id)
+                added = self._add(Job(directory, record_id, 1, now, age=self._age))
             self._submitted += 1
-            job = Job(directory, record_id, 1, self._clock(), age=self._age)
-            added = Added.CLOSED if self._closed else self._add(job)
             if added in (Added.FULL, Added.CLOSED):
-                self._note_late(directory, record_id, 1, since=self._clock())
+                self._note_late(directory, record_id, 1, since=now)
             return added
 
     def found(self, directory: Path, record_id: str, since: float, *, owed: bool = False) -> Added:
@@ -137,17 +123,15 @@ class Backlog:
                 if owed and job.copying:
                     self._copy_again(job)
                 return Added.KNOWN
-            late = self._late.get(directory)
-            count = (late.ids.get(record_id) or min(1, late.unnamed_looked_for)) if late else 0
+            count = self._late.found(directory, record_id)
             if self._abandoned or (self._closed and not count and not owed):
                 return Added.CLOSED
             is_own = count > 0 and (directory, record_id) not in self._finds
             age = 0 if count else self._age
             added = self._add(Job(directory, record_id, count or 1, since, own=is_own, age=age))
             if added is Added.QUEUED:
-                if late and count:
-                    self._forget_late(late, record_id, count)
-                else:
+                self._late.remove(directory, record_id, count)
+                if not count:
                     self._submitted += 1
                 if not is_own:
                     self._finds.add((directory, record_id))
@@ -189,12 +173,7 @@ class Backlog:
     def looking(self, directory: Path) -> tuple[frozenset[str], int]:
         """Return what is late before a look at the directory begins: the ids, and how many without."""
         with self._lock:
-            late = self._late.get(directory)
-            if late is None:
-                return frozenset(), 0
-            late.looked_for = dict(late.ids)
-            late.unnamed_looked_for = late.unnamed
-            return frozenset(late.ids), late.unnamed
+            return self._late.looking(directory)
 
     def settle_late(self, directory: Path, record_id: str | None, outcome: Outcome, count: int = 1) -> None:
         """Say what became of a late record that a look found to need no copy (None: of ``count`` without a name).
@@ -202,31 +181,24 @@ class Backlog:
         What was handed over since the look began stays late: the look may have passed it by before.
         """
         with self._lock:
-            late = self._late.get(directory)
-            if late is None:
-                return
-            count = min(count, late.unnamed_looked_for) if record_id is None else late.looked_for.get(record_id, 0)
-            self._forget_late(late, record_id, count)
+            count = self._late.looked_for(directory, record_id, count)
+            self._late.remove(directory, record_id, count)
             self._end(directory, record_id, outcome, count)
 
     def due(self, now: float) -> list[Path]:
         """Return the directories whose late records may be looked for now."""
         with self._lock:
-            if self._pending > self._size // 2:
-                return []
-            return [directory for directory, late in self._late.items() if late.count and late.look_at <= now]
+            return [] if self._pending > self._size // 2 else self._late.due(now)
 
     def postpone(self, directory: Path, look_at: float) -> None:
         """Look for a directory's late records no earlier than this."""
         with self._lock:
-            if directory in self._late:
-                self._late[directory].look_at = look_at
+            self._late.postpone(directory, look_at)
 
     def look_now(self) -> None:
         """Let every late record be looked for at once: the store is back, or this is the last chance."""
         with self._lock:
-            for late in self._late.values():
-                late.look_at = 0.0
+            self._late.look_now()
 
     def close(self) -> None:
         """Take no more but what is late already: what comes from now on is late."""
@@ -259,13 +231,12 @@ class Backlog:
     def counts(self) -> Counts:
         """Return the books as they are now."""
         with self._lock:
-            since = [job.since for job in self._jobs.values()]
-            since += [late.since for late in self._late.values() if late.count]
+            since = [*(job.since for job in self._jobs.values()), *self._late.since()]
             return Counts(
                 submitted=self._submitted,
                 mirrored=self._mirrored,
                 failed=self._failed,
-                late=self._late_count,
+                late=self._late.count,
                 pending=self._pending,
                 oldest=min(since, default=None),
             )
@@ -278,12 +249,12 @@ class Backlog:
     @property
     def late(self) -> int:
         """How many hand-overs must be found again on disk."""
-        return self._late_count
+        return self._late.count
 
     def names(self, limit: int) -> list[str]:
         """Return ids of records that are not in the mirror, at most so many."""
         with self._lock:
-            return [left.record_id for left in islice(self._left(), limit)]
+            return [left.record_id for left in itertools.islice(self._left(), limit)]
 
     def left(self) -> list[Left]:
         """Return what is pending or late, as far as it has a name."""
@@ -291,11 +262,8 @@ class Backlog:
             return list(self._left())
 
     def _left(self) -> Iterator[Left]:
-        for job in self._jobs.values():
-            yield Left(job.directory, job.record_id, None)
-        for directory, late in self._late.items():
-            for record_id in late.ids:
-                yield Left(directory, record_id, None)
+        for directory, record_id in itertools.chain(self._jobs, self._late.names()):
+            yield Left(directory, record_id, None)
 
     def _add(self, new: Job) -> Added:
         job = self._jobs.get((new.directory, new.record_id))
@@ -324,14 +292,14 @@ class Backlog:
         """
         if record_id is not None and count:
             key = (directory, record_id)
-            adds_nothing = self._ended_finds.pop(key, None)
+            ended_as = self._ended_finds.pop(key, None)
             if key in self._finds:
                 self._finds.remove(key)
                 if outcome is not Outcome.ELSEWHERE:  # then it is in no book any more
                     self._ended_finds[key] = Outcome.FAILED if outcome is Outcome.FAILED else Outcome.UNCHANGED
                 if len(self._ended_finds) > ENDED_FINDS:
                     del self._ended_finds[next(iter(self._ended_finds))]
-            elif outcome is adds_nothing:
+            elif outcome is ended_as:  # and so adds nothing
                 self._submitted -= 1
                 count -= 1
         if outcome in (Outcome.MIRRORED, Outcome.UNCHANGED):
@@ -349,7 +317,7 @@ class Backlog:
         self._submitted -= 1
         job = self._jobs.get((directory, record_id))
         if job is None:
-            self._forget_late(self._late[directory], record_id, 1)
+            self._late.remove(directory, record_id, 1)
         else:
             job.count -= 1
             self._pending -= 1
@@ -374,31 +342,5 @@ class Backlog:
         return None
 
     def _note_late(self, directory: Path, record_id: str, count: int, *, since: float, look_at: float = 0.0) -> None:
-        late = self._late.setdefault(directory, Late())
-        if not late.count:
-            late.since = since
-            late.look_at = look_at
-        late.since = min(late.since, since)
-        late.count += count
-        self._late_count += count
-        if record_id in late.ids:
-            late.ids[record_id] += count
-        elif self._late_named < self._late_names:
-            late.ids[record_id] = count
-            self._late_named += 1
-        else:
-            late.unnamed += count
-            self._finds.discard((directory, record_id))
-
-    def _forget_late(self, late: Late, record_id: str | None, count: int) -> None:
-        late.count -= count
-        self._late_count -= count
-        if record_id is not None and record_id in late.ids:
-            late.looked_for.pop(record_id, None)
-            late.ids[record_id] -= count
-            if not late.ids[record_id]:
-                del late.ids[record_id]
-                self._late_named -= 1
-        else:
-            late.unnamed -= count
-            late.unnamed_looked_for = max(0, late.unnamed_looked_for - count)
+        if not self._late.add(directory, record_id, count, since=since, look_at=look_at):
+            self._finds.discard((directory, record_id))  # without a name nobody can tell it from others

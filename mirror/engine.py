@@ -204,7 +204,7 @@ class Engine:
                 await self._threads.run(directory.ledger.refresh)
             for record_id in late_ids - seen:
                 self._settle_unseen(path, directory, record_id)
-            self._backlog.settle_late(path, None, Outcome.MIRRORED, late_unnamed)
+            self._backlog.settle_late(path, None, Outcome.UNCHANGED, late_unnamed)
             self.totals.unchanged += records
             self.wake.set()
         return Looked(records, files)
@@ -378,7 +378,7 @@ class Engine:
                 with contextlib.suppress(StoreError):
                     await directory.in_mirror.anew()
             if directory.ledger.get(job.record_id) is not None:
-                return Outcome.MIRRORED  # copied, perhaps by another mirror, before it was deleted
+                return Outcome.UNCHANGED  # copied, perhaps by another mirror, before it was deleted
         self._lose(job.directory, job.record_id)
         return Outcome.FAILED
 
@@ -392,7 +392,8 @@ class Engine:
 
     def _give_up(self, job: Job, error: Exception) -> None:
         self._note(error)
-        logger.error("gave up on %r; the local file is kept: %s", job.record_id, error)
+        if not self.given_up.has(job.directory, job.record_id):  # else that was said, and nothing has changed
+            logger.error("gave up on %r; the local file is kept: %s", job.record_id, error)
         self.given_up.add(job.directory, job.record_id, str(error))
 
     def _note(self, error: Exception) -> None:

@@ -79,7 +79,11 @@ class MirrorCollector:
             counter.add_metric(labels, value)
             yield counter
         for name, level, text in (
-            ("submitted", stats["submitted"], "Records handed over or found; less when a copy turned out to be there."),
+            (
+                "submitted",
+                stats["submitted"],
+                "Records handed over or found by a look; may fall when two turn out to be one.",
+            ),
             ("late", stats["late"], "Records that must be found again on disk."),
             ("pending", stats["pending"], "Records that wait or are being copied."),
             ("lag_seconds", stats["lag_s"], "Age of the oldest record that is not in the mirror."),

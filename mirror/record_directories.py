@@ -46,12 +46,9 @@ class RecordDirectories:
             StoreError: its receipts are in the mirror alone, and could not be read.
             OSError: it cannot be read.
         """
-        while (directory := self._opened.get(path)) is not None:
-            if not directory.ready.done():
-                await asyncio.shield(directory.ready)
-            if self._opened.get(path) is directory:
-                return directory
-        return await self._open(path)  # nobody has, or whoever began was cancelled
+        directory = self._opened.get(path) or await self._open(path)
+        await asyncio.shield(directory.ready)
+        return directory
 
     async def read_receipts(self, directory: RecordDirectory) -> None:
         """Read new receipts beside the records, and pass on those of other writers that may not be in the mirror."""
@@ -78,7 +75,11 @@ class RecordDirectories:
         except BaseException as error:
             del self._opened[path]
             ledger.close()
-            directory.fail(error)
+            if isinstance(error, Exception):
+                directory.ready.set_exception(error)
+                directory.ready.exception()  # seen, should nobody wait
+            else:
+                directory.ready.cancel()  # the mirror ends, and with it all who wait
             raise
         directory.ready.set_result(None)
         return directory

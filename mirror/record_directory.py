@@ -51,14 +51,6 @@ class RecordDirectory:
         is_covered = bool(self.ledger.covered({record_id: record.document}, exclude))
         return is_covered and all(state.name in names for state in record.sidecars)
 
-    def fail(self, error: BaseException) -> None:
-        """Let all that wait for the directory know that it could not be opened: by that error, or to try themselves."""
-        if isinstance(error, Exception):
-            self.ready.set_exception(error)
-            self.ready.exception()  # seen, should nobody wait
-        else:
-            self.ready.set_result(None)
-
     async def read_others(self) -> None:
         """Learn what other mirrors have copied, unless that was asked just now."""
         async with self._reading:

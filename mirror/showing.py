@@ -17,7 +17,7 @@ def show(value: object) -> str:
     return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}..."
 
 
-def suggest(name: str, known: Iterable[str], otherwise: str, *, prefix: str = "") -> str:
+def suggest(name: object, known: Iterable[str], otherwise: str, *, prefix: str = "") -> str:
     """Return how a sentence about an unknown name ends: with the known name that is most like it, or ``otherwise``."""
-    nearest = difflib.get_close_matches(name[:MAX_CHARS], list(known), n=1)
+    nearest = difflib.get_close_matches(name[:MAX_CHARS], list(known), n=1) if isinstance(name, str) else []
     return f"did you mean {prefix + nearest[0]!r}?" if nearest else otherwise

@@ -10,7 +10,7 @@ class MirrorStats(TypedDict):
     """``submitted`` is always ``mirrored + failed + late + pending``."""
 
     url: str  # without credentials
-    submitted: int
+    submitted: int  # handed over, or found by a look; may fall when two turn out to be one
     mirrored: int
     failed: int  # given up until somebody acts, or the record is written again
     late: int  # found again on disk, and copied then

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mirror.config import MirrorConfig
 from mirror.location import absolute_path
 from mirror.settings import ServerSettings
-from mirror.showing import suggest
+from mirror.showing import show, suggest
 from references.errors import ConfigError
 from references.phases import check_phases
 from references.seams import PublishSettings
@@ -187,10 +187,11 @@ class _Nobody:
 def _known(cls: type[RecordsConfig | WandbConfig], prefix: str, mapping: object) -> dict[str, Any]:
     """Return the values of a mapping whose names are all fields of the class."""
     if not isinstance(mapping, Mapping):
-        raise ConfigError(f"{prefix.rstrip('.') or 'the configuration'} is {mapping!r}: give names and values")
+        raise ConfigError(f"{prefix.rstrip('.') or 'the configuration'} is {show(mapping)}: give names and values")
     names = [known.name for known in fields(cls)]
     for name in mapping:
         if name not in names:
-            hint = suggest(str(name), names, f"known are {', '.join(names)}", prefix=prefix)
-            raise ConfigError(f"unknown setting {prefix + str(name)!r}: {hint}")
+            hint = suggest(name, names, f"known are {', '.join(names)}", prefix=prefix)
+            full_name = prefix + name if isinstance(name, str) else name
+            raise ConfigError(f"unknown setting {show(full_name)}: {hint}")
     return dict(mapping)

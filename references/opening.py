@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from mirror.config import MirrorConfig
 from mirror.connecting import connect
-from mirror.location import Location
 from mirror.stores.opening import check_settings
 from references.mirror_source import MirrorSource
 from references.mirrors import Mirrors
@@ -28,18 +27,14 @@ class OpenRun:
 
 @contextlib.asynccontextmanager
 async def open_run(
-    source: str | os.PathLike[str] | ArtifactRef | Location,
-    config: MirrorConfig,
-    allow_protocols: Collection[str] = (),
+    source: str | os.PathLike[str], config: MirrorConfig, allow_protocols: Collection[str] = ()
 ) -> AsyncIterator[OpenRun]:
     """Open a run by its artifact in W&B or its mirror's URL; nothing is contacted before something is asked.
-
-    ``source``: as a person writes it, or as ``parse_source`` read it.
 
     Raises:
         ConfigError: the source is neither, or it cannot be opened with these settings.
     """
-    parsed = source if isinstance(source, ArtifactRef | Location) else parse_source(source)
+    parsed = parse_source(source)
     async with contextlib.AsyncExitStack() as stack:
         if isinstance(parsed, ArtifactRef):
             name = parsed.path if parsed.alias is None else f"{parsed.path}:{parsed.alias}"

@@ -16,7 +16,7 @@ def check_phases(phases: Collection[object]) -> frozenset[Phase]:
         ConfigError: one is unknown, or it is no list.
     """
     if isinstance(phases, str | bytes) or not isinstance(phases, Collection):
-        raise ConfigError(f"the phases to index are {phases!r}: give a list of {' and '.join(map(repr, PHASES))}")
+        raise ConfigError(f"the phases to index are {show(phases)}: give a list of {' and '.join(map(repr, PHASES))}")
     return frozenset(check_phase(phase, "index") for phase in phases)
 
 
@@ -28,5 +28,5 @@ def check_phase(phase: object, purpose: str) -> Phase:
     """
     if isinstance(phase, str) and phase in PHASES:
         return phase
-    hint = suggest(str(phase), PHASES, f"known are {' and '.join(map(repr, PHASES))}")
+    hint = suggest(phase, PHASES, f"known are {' and '.join(map(repr, PHASES))}")
     raise ConfigError(f"unknown phase {show(phase)} to {purpose}: {hint}")

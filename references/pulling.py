@@ -15,7 +15,6 @@ from mirror.config import MirrorConfig
 from mirror.errors import StoreError
 from mirror.receipts.receipt import Receipt
 from mirror.stores.threads import DaemonThreads
-from references.errors import SourceError
 from references.fetching import Fetcher, FetchError
 from references.folder import Folder
 from references.listed import ListedRecord, listed_records
@@ -25,7 +24,7 @@ from references.out_directory import PhaseDirectory
 from references.pull_plan import NotPulled, PullSummary, Wanted, Why, kinds_of, left_out, not_pulled, plan_record
 from references.run_index import Phase
 from references.selection import Selection
-from references.source import BadStep, KnownStep, LoadedStep, find_steps, load_steps
+from references.source import BadStep, KnownStep, LoadedStep, load_steps
 
 DISK_THREADS = 8
 _MAY_PASS = {Why.MISSING, Why.DAMAGED}
@@ -38,24 +37,6 @@ class _Doubtful:
     listed: ListedRecord
     receipt: Receipt | None
     outcome: NotPulled | None
-
-
-async def wanted_steps(run: OpenRun, selection: Selection) -> list[KnownStep]:
-    """Return the steps that are wanted, of which there must be one.
-
-    Raises:
-        SourceError: there is none, or they cannot be listed.
-        StoreError: they cannot be listed, where a store has them.
-    """
-    known = await find_steps(run.source, run.name)
-    wanted = [step for step in known if selection.wants_step(step.phase, step.step)]
-    if not wanted:
-        numbers = sorted(step.step for step in known)
-        raise SourceError(
-            f"none of these steps is there: the run has steps {numbers[0]} to {numbers[-1]} of phase "
-            f"{' and '.join(sorted({step.phase for step in known}))}; correct --steps or --phase"
-        )
-    return wanted
 
 
 class Puller:

@@ -14,7 +14,7 @@ from typing import Any
 from mirror.errors import ConfigError
 from mirror.importing import importing
 from mirror.location import Location
-from mirror.showing import suggest
+from mirror.showing import show, suggest
 from mirror.stores.azure_place import AZURE_PROTOCOLS
 from mirror.stores.azure_settings import azure_settings
 from mirror.stores.s3_settings import s3_settings
@@ -153,7 +153,7 @@ def _check_names(given: Iterable[str], known: Collection[str], where: str) -> No
     for name in given:
         if name not in known:
             hint = suggest(name, sorted(known), "correct its name, or leave it out")
-            raise ConfigError(f"{where} has no storage option {name!r}: {hint}")
+            raise ConfigError(f"{where} has no storage option {show(name)}: {hint}")
 
 
 def _parameters(function: Callable[..., Any]) -> Iterator[str]:

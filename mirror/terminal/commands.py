@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 import sys
@@ -14,6 +13,7 @@ import click
 from mirror.config import ENV_PREFIX
 from mirror.errors import ConfigError, EmptyMirrorError, MirrorError, StoreError
 from mirror.redact import redact_url
+from mirror.showing import show, suggest
 from mirror.terminal.exits import Exit
 from mirror.terminal.options import config_file_option, mirror_options, misspelt_variables, option
 from mirror.terminal.output import Output, logging_to_stderr
@@ -48,10 +48,9 @@ class Commands(click.Group):
         """
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             name = args[0]
-            nearest = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
-            meant = _OTHER_WORDS.get(name.lower(), nearest[0] if nearest else None)
-            hint = f": did you mean {meant!r}?" if meant in self.commands else "."
-            raise click.UsageError(f"No such command {name!r}{hint}", ctx)
+            meant = _OTHER_WORDS.get(name.lower(), name)
+            hint = suggest(meant, self.list_commands(ctx), "`--help` lists them")
+            raise click.UsageError(f"No such command {show(name)}: {hint}", ctx)
         return super().resolve_command(ctx, args)
 
 

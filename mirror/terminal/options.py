@@ -32,7 +32,7 @@ from mirror.errors import ConfigError
 from mirror.location import GCS_PROTOCOLS, S3_PROTOCOLS
 from mirror.measures import parse_bytes, parse_seconds, show_bytes, show_seconds
 from mirror.redact import redact_url
-from mirror.showing import suggest
+from mirror.showing import show, suggest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -311,7 +311,7 @@ def _read_file(ctx: click.Context, _parameter: click.Parameter, path: str | None
             values[str(known[plain].name)] = [value] if one else value
         else:
             hint = suggest(plain, [*known, *settings], "`--help` lists the options")
-            raise ConfigError(f"unknown option {name!r} in {path}: {hint}")
+            raise ConfigError(f"unknown option {show(name)} in {path}: {hint}")
     config = MirrorConfig.from_mapping(mirror_values)
     ctx.meta[_STORAGE] = config.storage_options
     ctx.default_map = values | {name: getattr(config, name) for name in mirror_values if name != _STORAGE}

@@ -406,11 +406,12 @@ def test_a_refused_file_fails_alone_and_is_tried_again_when_it_is_written_again(
 ) -> None:
     """One record is given up with one line that names it; the others go on; a newer generation gets its chance."""
     ids = write_corpus(tmp_path, profile="tiny", count=10, seed=1)
-    refused = ids[0]  # the first, so that no look comes by before it is handed over
+    refused = ids[3]
     bad = f"{refused}.json.zst"
     memory = MemoryStore()
-    refusal = StoreFault(action=Raise(error=FileRefusedError("put", bad, "KeyTooLong")), match=requests_to("put", bad))
-    with mirror_on(FaultyStore(memory, refusal)) as mirror:
+    refusal = Raise(error=FileRefusedError("put", bad, "KeyTooLong"))
+    store = FaultyStore(memory, StoreFault(action=refusal, match=requests_to("put", bad), times=1_000))
+    with mirror_on(store) as mirror:
         for record_id in ids:
             mirror.submit(tmp_path, record_id)
         assert mirror.flush(30)
@@ -424,11 +425,25 @@ def test_a_refused_file_fails_alone_and_is_tried_again_when_it_is_written_again(
         assert len(errors) == 1
         assert refused in errors[0]
         assert "KeyTooLong" in errors[0]
+        store.heal()
         replace_file(tmp_path / bad, b"shorter")
         mirror.scan(tmp_path)
         assert mirror.flush(30)
         assert memory.objects[bad] == b"shorter"
         assert mirror.left() == []
+
+
+def test_a_record_that_a_look_copied_before_it_went_counts_once(tmp_path: Path) -> None:
+    """It may be deleted as soon as it is in the mirror, also before its server hands it over."""
+    write_files(tmp_path, "tr_a")
+    with mirror_on(MemoryStore()) as mirror:
+        mirror.scan(tmp_path)
+        assert mirror.flush(30)
+        (tmp_path / "tr_a.json.zst").unlink()
+        mirror.submit(tmp_path, "tr_a")
+        assert mirror.flush(30)
+        stats = mirror.stats()
+        assert (stats["submitted"], stats["mirrored"], stats["lost"]) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("record_id", ["a\nb", "a\0b", "../a", "a" * 300])

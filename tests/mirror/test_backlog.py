@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mirror.backlog import Added, Backlog, Counts, Job, Outcome
+from mirror.backlog import ENDED_FINDS, Added, Backlog, Counts, Job, Outcome
 from tests.mirror.fake_clock import FakeClock
 
 A, B = Path("/records/a"), Path("/records/b")
@@ -206,6 +206,68 @@ def test_a_late_hand_over_that_adds_nothing_is_no_second_record_either() -> None
     backlog.settle(taken(backlog), Outcome.MIRRORED)
     backlog.submit(A, "other")
     backlog.submit(A, "x")
+    assert books(backlog) == (3, 1, 0, 1, 1)
+    backlog.looking(A)
+    backlog.settle_late(A, "x", Outcome.UNCHANGED)
+    assert books(backlog) == (2, 1, 0, 0, 1)
+
+
+def test_after_a_close_a_hand_over_of_what_a_look_found_leaves_nothing_behind() -> None:
+    """It is late beside the copy that is under way; once both are settled, nothing is waited for."""
+    backlog = Backlog(1, late_names=1)
+    backlog.found(A, "x", 5.0)
+    job = taken(backlog)
+    backlog.close()
+    backlog.submit(A, "x")
+    backlog.settle(job, Outcome.MIRRORED)
+    backlog.looking(A)
+    backlog.settle_late(A, "x", Outcome.UNCHANGED)
+    assert backlog.left() == []
+    assert backlog.counts().oldest is None
+
+
+def test_what_is_late_without_a_name_may_count_twice() -> None:
+    """There is no room to remember that only a look has found it."""
+    backlog = Backlog(1, late_names=0)
+    backlog.found(A, "x", 5.0)
+    backlog.settle(taken(backlog), Outcome.LATE)
+    backlog.submit(A, "x")
+    assert books(backlog) == (2, 0, 0, 1, 1)
+
+
+def test_so_many_ended_finds_are_remembered() -> None:
+    """The hand-over of an older one counts."""
+    backlog = Backlog(1)
+    for number in range(ENDED_FINDS + 1):
+        backlog.found(A, f"tr_{number}", 5.0)
+        backlog.settle(taken(backlog), Outcome.MIRRORED)
+    for number, counted in ((0, 1), (ENDED_FINDS, 0)):
+        before = backlog.counts().submitted
+        backlog.submit(A, f"tr_{number}")
+        backlog.settle(taken(backlog), Outcome.UNCHANGED)
+        assert backlog.counts().submitted == before + counted
+
+
+def test_of_several_hand_overs_after_a_find_one_is_the_find() -> None:
+    """The others are more."""
+    backlog = Backlog(1)
+    backlog.found(A, "x", 5.0)
+    backlog.settle(taken(backlog), Outcome.MIRRORED)
+    backlog.submit(A, "x")
+    backlog.submit(A, "x")
+    backlog.settle(taken(backlog), Outcome.UNCHANGED)
+    assert books(backlog) == (2, 2, 0, 0, 0)
+
+
+def test_a_look_that_began_before_a_record_was_late_says_nothing_of_it() -> None:
+    """What its find was is still known when another look does."""
+    backlog = Backlog(1)
+    backlog.found(A, "x", 5.0)
+    backlog.settle(taken(backlog), Outcome.MIRRORED)
+    backlog.looking(A)
+    backlog.submit(A, "other")
+    backlog.submit(A, "x")
+    backlog.settle_late(A, "x", Outcome.UNCHANGED)
     assert books(backlog) == (3, 1, 0, 1, 1)
     backlog.looking(A)
     backlog.settle_late(A, "x", Outcome.UNCHANGED)
@@ -431,7 +493,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.looks: dict[Path, Look] = {}
         self.is_abandoned = False
 
-    @rule(directory=st.sampled_from([A, B]), record_id=st.sampled_from("abcd"))
+    @rule(directory=st.sampled_from([A, B]), record_id=st.sampled_from("abcdgh"))
     def submit(self, directory: Path, record_id: str) -> None:
         """A server hands a record over."""
         key = (directory, record_id)
@@ -498,7 +560,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.backlog.settle_late(directory, None, Outcome.MIRRORED, look.unnamed)
         del self.looks[directory]
 
-    @rule(record_id=st.sampled_from("gh"))
+    @rule(record_id=st.sampled_from("abgh"))
     def find_another(self, record_id: str) -> None:
         """A look finds what an earlier process left."""
         if self.backlog.found(A, record_id, 1.0) is Added.QUEUED:
@@ -542,6 +604,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert counts.submitted == counts.mirrored + counts.failed + counts.late + counts.pending
         assert min(counts.mirrored, counts.failed, counts.late, counts.pending) >= 0
         assert (counts.oldest is None) == (counts.late + counts.pending == 0)
+        assert counts.late + counts.pending >= len({(left.directory, left.record_id) for left in self.backlog.left()})
         if self.is_abandoned:
             assert counts.pending == 0
 

@@ -199,7 +199,7 @@ def test_what_cannot_be_copied_makes_the_run_partial(line: Line, tmp_path: Path)
         (["verify", "{tmp}/mirror", "--sample", "120%"], "'120%' is not a share such as 5% or 0.05"),
         (["verify", "{tmp}/mirror", "--download", "--ask-store"], "give one of them"),
         (["repair", "{tmp}/mirror"], "a repair needs a source"),
-        (["nonsense"], "No such command 'nonsense'."),
+        (["nonsense"], "No such command 'nonsense': `--help` lists them"),
         (["copy", "{tmp}/records"], "No such command 'copy': did you mean 'sync'?"),
         (["verfy", "{tmp}/records"], "No such command 'verfy': did you mean 'verify'?"),
         (["sync", "--nonsense", "{tmp}/records", "{tmp}/mirror"], "No such option"),

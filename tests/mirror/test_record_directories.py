@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,28 +21,25 @@ from mirror.testing.stores import MemoryStore
 
 
 class Disk:
-    """Opens ledgers, as slowly as a disk may, or not at all."""
+    """Opens ledgers, or fails to."""
 
     def __init__(self) -> None:
         self.opened = 0
         self.errors: list[Exception] = []  # of the next openings
-        self.may_go_on = threading.Event()
-        self.may_go_on.set()
 
     def open(self, path: Path) -> Ledger:
         self.opened += 1
-        return SlowLedger(path, self)
+        return LedgerOnDisk(path, self)
 
 
-class SlowLedger(Ledger):
-    """A ledger that waits for its disk."""
+class LedgerOnDisk(Ledger):
+    """A ledger whose disk may fail."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         super().__init__(path, "place", "writer")
         self._disk = disk
 
     def can_keep(self) -> bool:
-        self._disk.may_go_on.wait(10)
         if self._disk.errors:
             raise self._disk.errors.pop()
         return super().can_keep()
@@ -113,28 +109,6 @@ def test_what_keeps_it_closed_is_told_to_each_and_the_next_tries_again(make: Mak
         assert [type(failure) for failure in failures] == [OSError] * 3
         assert directories.opened(tmp_path) is None
         assert (await directories.get(tmp_path)).path == tmp_path
-        directories.close()
-
-    asyncio.run(work())
-    assert disk.opened == 2
-
-
-def test_whoever_waits_opens_it_when_the_first_is_cancelled(make: Make, disk: Disk, tmp_path: Path) -> None:
-    """They wanted it for themselves."""
-
-    async def work() -> None:
-        directories = make()
-        disk.may_go_on.clear()
-        first = asyncio.create_task(directories.get(tmp_path))
-        await asyncio.sleep(0.05)
-        others = [asyncio.create_task(directories.get(tmp_path)) for _ in range(3)]
-        await asyncio.sleep(0.05)
-        first.cancel()
-        disk.may_go_on.set()
-        opened = await asyncio.gather(*others)
-        assert opened == [directories.opened(tmp_path)] * 3
-        with pytest.raises(asyncio.CancelledError):
-            await first
         directories.close()
 
     asyncio.run(work())

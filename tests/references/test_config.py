@@ -75,6 +75,9 @@ def test_a_plain_mapping_will_do() -> None:
         ({"wandb": ["train"]}, r"wandb is \['train'\]: give names and values"),
         ({"record_miror": "s3://b/r"}, "unknown setting 'record_miror': did you mean 'record_mirror'"),
         ({"nothing": 1}, "unknown setting 'nothing': known are record_dir"),
+        ({10**5_000: 1}, "unknown setting this int: known are record_dir"),
+        ({"w" * 100_000: 1}, r"unknown setting 'w{199}\.\.\.: known are record_dir"),
+        ({"wandb": {"phases": [10**5_000]}}, "unknown phase this int to index: known are"),
     ],
     ids=str,
 )

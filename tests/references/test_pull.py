@@ -432,8 +432,7 @@ def test_a_directory_in_a_files_place_is_named(local_run: SampleRun, tmp_path: P
 
 
 def test_out_that_is_a_file_is_refused(local_run: SampleRun, tmp_path: Path) -> None:
-    """One sentence says so."""
-    local_run.step(1, ["tr_a"])
+    """One sentence says so, before the source is asked for anything."""
     (tmp_path / "out").write_bytes(b"")
     with pytest.raises(OutDirectoryError, match="not a directory"):
         pulled(local_run, tmp_path / "out")
@@ -441,7 +440,6 @@ def test_out_that_is_a_file_is_refused(local_run: SampleRun, tmp_path: Path) -> 
 
 def test_out_that_is_named_by_nothing_is_refused(local_run: SampleRun) -> None:
     """A variable that was never set does not fill the present directory."""
-    local_run.step(1, ["tr_a"])
     with pytest.raises(OutDirectoryError, match="name one"):
         pull(local_run.place.url, "")
 

@@ -117,7 +117,6 @@ def test_what_lands_while_we_look_is_not_lost(run: SampleRun) -> None:
 
     found = verified(run, progress=land)
     assert found.findings == []
-    assert found.files in (8, 10)  # the listing may have come by before
 
 
 def test_files_without_a_receipt_are_told(run: SampleRun) -> None:
