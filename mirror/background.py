@@ -207,7 +207,9 @@ class RecordMirror:
         return [*given_up, *self._backlog.left()]
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Wait until every record handed over so far, and its receipt, is in the mirror.
+        """Wait until every record handed over so far, and its receipt, is in the mirror, but for what was given up.
+
+        What was given up or lost was logged; ``stats`` counts it, and ``left`` names what is still on disk.
 
         Returns:
             False if the time ran out first, or a record directory cannot be read any more: the log says which.
@@ -224,8 +226,8 @@ class RecordMirror:
         A store that refuses everything is not waited for.
 
         Returns:
-            Whether everything is in the mirror, receipts included. If not, the log names what is left; the next start
-            copies it.
+            Whether everything that was not given up or lost is in the mirror, receipts included. If not, the log names
+            what is left; the next start copies it.
         """
         given_s = timeout_s if timeout_s is not None else timeout
         with self._starting:

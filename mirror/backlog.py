@@ -26,7 +26,7 @@ class Outcome(enum.Enum):
     """What became of a record that was handed over, or found by a look."""
 
     MIRRORED = enum.auto()
-    UNCHANGED = enum.auto()  # it was in the mirror already, just so
+    UNCHANGED = enum.auto()  # it was in the mirror already: nothing had to be sent
     FAILED = enum.auto()  # given up until somebody acts or the record is written again
     LATE = enum.auto()  # found again on disk later
     ELSEWHERE = enum.auto()  # another mirror has copied what a look had found: it leaves the books

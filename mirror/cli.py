@@ -71,15 +71,14 @@ def sync(
     from mirror.sync import sync as run_sync
     from mirror.terminal.asked import Asked
     from mirror.terminal.copy_reports import report_sync
-    from mirror.terminal.excluding import find_slips
+    from mirror.terminal.excluding import tell_slips
     from mirror.terminal.progress import make_progress
     from mirror.terminal.stopping import Stopping
 
     location = parse_location(url)
     directories = check_directories(named(dirs, url), location, must_exist=True)
     check_settings(location, config)
-    for slip in find_slips(config.exclude, directories):
-        output.remark(slip)
+    tell_slips(config.exclude, directories, "--exclude", output)
     if dry_run:
         return _plan(directories, location, config, include, output)
     limits = Limits(give_up_after_s=give_up_after, max_duration_s=max_duration)
@@ -140,14 +139,13 @@ def watch(
     from mirror.location import parse_location
     from mirror.sync import check_directories
     from mirror.terminal.copy_reports import report_watch
-    from mirror.terminal.excluding import find_slips
+    from mirror.terminal.excluding import tell_slips
     from mirror.terminal.stopping import Stopping
     from mirror.watch import Watch
 
     location = parse_location(url)
     directories = check_directories(named(dirs, url), location, must_exist=False)
-    for slip in find_slips(config.exclude, directories):
-        output.remark(slip)
+    tell_slips(config.exclude, directories, "--exclude", output)
     daemon = Watch(directories, url, config, include=include, poll=poll)
     with (
         Stopping() as stopping,
@@ -322,6 +320,7 @@ def prune(
     from mirror.pruning.prune import prune as run_prune
     from mirror.sync import check_directories
     from mirror.terminal.asked import Asked
+    from mirror.terminal.excluding import tell_slips
     from mirror.terminal.progress import make_progress
     from mirror.terminal.proof_reports import PruneReport
     from mirror.terminal.stopping import Stopping
@@ -329,6 +328,7 @@ def prune(
     location = parse_location(url)
     directories = check_directories(named(dirs, url), location, must_exist=True)
     kinds = tuple(kind.strip() for text in discard for kind in text.split(","))
+    tell_slips(kinds, directories, "--discard", output)
     yes = yes and click.get_current_context().get_parameter_source("yes") is ParameterSource.COMMANDLINE
     report = PruneReport(Asked(directories, include, location.shown), output)
     with Stopping() as stopping:

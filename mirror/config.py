@@ -165,7 +165,9 @@ def file_values(path: str | os.PathLike[str]) -> dict[str, object]:
             raise ConfigError(f"the configuration file {file} is longer than the {MAX_FILE_BYTES} bytes that are read")
         text = data.decode()
         values = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ConfigError(f"the configuration file {file} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"the configuration file {file} cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"the configuration file {file} must hold a table of options")

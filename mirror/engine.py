@@ -344,7 +344,7 @@ class Engine:
         self.given_up.discard(job.directory, job.record_id)
         self._kinds.copied(job.directory, job.record_id, kinds)
         logger.debug("copied %s: %d files, %d bytes sent", job.record_id, copied.sent_files, copied.sent_bytes)
-        return Outcome.UNCHANGED if copied.is_known else Outcome.MIRRORED
+        return Outcome.MIRRORED if copied.sent_files else Outcome.UNCHANGED
 
     async def _directory(self, path: Path) -> RecordDirectory:
         """Return a directory's state; its first user also starts a look for what an earlier process left."""

@@ -81,12 +81,12 @@ def _problem(name: str) -> str | None:
         encoded = name.encode()
     except UnicodeEncodeError:
         return "it is not valid UTF-8"
+    if "/" in name or "\\" in name:
+        return "it has a path separator"
     if not name or name.startswith("."):
         return "it is empty or begins with a dot"
     if len(encoded) > MAX_NAME_BYTES:
         return f"it is longer than {MAX_NAME_BYTES} bytes"
-    if "/" in name or "\\" in name:
-        return "it has a path separator"
     if _CONTROL.search(name):
         return "it has a control character"
     return None

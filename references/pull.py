@@ -9,13 +9,12 @@ from collections.abc import Callable, Collection
 from mirror.config import MirrorConfig
 from mirror.location import Location
 from mirror.loop import run_in_loop
-from references.errors import SourceError
-from references.opening import OpenRun, open_run
+from references.opening import open_run
 from references.out_directory import open_out, refuse_mirror
 from references.pull_plan import PullSummary
 from references.pulling import Puller
 from references.selection import Selection
-from references.source import KnownStep, find_steps, parse_source
+from references.source import find_steps, parse_source
 
 Progress = Callable[[PullSummary], None]
 
@@ -57,7 +56,7 @@ def pull(
 
     async def work() -> PullSummary:
         async with open_run(source, settings, allow_protocols) as run:
-            steps = await _wanted_steps(run, chosen)
+            steps = chosen.choose(await find_steps(run.source, run.name))
             with open_out(out, write=not dry_run) as folder:
                 puller = Puller(run, folder, chosen, settings, dry_run=dry_run, progress=progress or _no_progress)
                 with contextlib.closing(puller):
@@ -68,21 +67,3 @@ def pull(
 
 def _no_progress(_summary: PullSummary) -> None:
     pass
-
-
-async def _wanted_steps(run: OpenRun, selection: Selection) -> list[KnownStep]:
-    """Return the steps that are wanted, of which there must be one.
-
-    Raises:
-        SourceError: there is none, or they cannot be listed.
-        StoreError: they cannot be listed, where a store has them.
-    """
-    known = await find_steps(run.source, run.name)
-    wanted = [step for step in known if selection.wants_step(step.phase, step.step)]
-    if not wanted:
-        numbers = sorted(step.step for step in known)
-        raise SourceError(
-            f"none of these steps is there: the run has steps {numbers[0]} to {numbers[-1]} of phase "
-            f"{' and '.join(sorted({step.phase for step in known}))}; correct --steps or --phase"
-        )
-    return wanted

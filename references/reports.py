@@ -193,7 +193,9 @@ def report_link(summary: LinkSummary, run: str, output: Output) -> int:
     text = f"{verb} {plural(logged, 'step')} of {run}, {completed:,} completed, {there:,} unchanged, {older:,} older, "
     text += f"{failed:,} failed"
     if not (logged or completed or failed):
-        text = f"nothing to do: W&B has {plural(there + older, 'step')} of {run} that could be linked from here"
+        known = there + older
+        text = f"W&B has {plural(known, 'step')} of {run} that could be linked" if known else f"no step of {run} waits"
+        text = f"nothing to do: {text} from here"
     return output.summary(
         text,
         decide(done=logged + completed + there + older, left=failed + late),

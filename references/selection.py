@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 
 from mirror.names import parse_name
-from references.errors import ConfigError
+from references.errors import ConfigError, SourceError
 from references.run_index import Phase, Row
+from references.source import KnownStep
 
 _RANGE = re.compile(r"\s*(\d{1,18})?\s*(-)?\s*(\d{1,18})?\s*", re.ASCII)
 
@@ -69,6 +70,21 @@ class Selection:
     def wants_step(self, phase: Phase, step: int) -> bool:
         """Whether records of this step may be wanted."""
         return (self.phases is None or phase in self.phases) and (self.steps is None or step in self.steps)
+
+    def choose(self, known: Sequence[KnownStep]) -> list[KnownStep]:
+        """Return those steps of a run whose records may be wanted.
+
+        Raises:
+            SourceError: the run has steps, and not one of those.
+        """
+        wanted = [step for step in known if self.wants_step(step.phase, step.step)]
+        if known and not wanted:
+            numbers = sorted(step.step for step in known)
+            raise SourceError(
+                f"none of these steps is there: the run has steps {numbers[0]} to {numbers[-1]} of phase "
+                f"{' and '.join(sorted({step.phase for step in known}))}; correct --steps or --phase"
+            )
+        return wanted
 
     def wants_row(self, row: Row) -> bool:
         """Whether a row's record is wanted, given that its step is."""

@@ -44,7 +44,7 @@ def verify_run(
         grace_s: how long to wait for the receipts of records that are being copied just now, in seconds.
 
     Raises:
-        SourceError: the steps cannot be listed.
+        SourceError: the steps cannot be listed, or not one of those that are chosen is there.
         StoreError: likewise.
         EmptyMirrorError: the mirror that is given has nothing in it, not even an index of a step.
         OSError: a record directory cannot be read.

@@ -88,7 +88,7 @@ class RunVerifier:
             await self._findings(self._run.mirrors.given, "")
         known = await self._run.source.find()
         result.has_steps = bool(known)
-        wanted = [step for step in known if self._selection.wants_step(step.phase, step.step)]
+        wanted = self._selection.choose(known)
         async with contextlib.aclosing(load_steps(self._run.source, wanted)) as steps:
             async for step in steps:
                 if isinstance(step, BadStep):

@@ -214,9 +214,9 @@ class _Other(NamedTuple):
 def _other_mirrors(directory: Path, place: str, stack: contextlib.ExitStack) -> list[_Other]:
     """Read what the receipts beside the records say of every other mirror; the stack closes them.
 
-    One that never got a record is most likely a slip of somebody's, and must not keep the disk full for ever.
+    One that never got a record may be away since it was named: it is not told from a slip, whose user can give it up.
     """
-    others = [
+    return [
         _Other(
             stack.enter_context(reading(directory, name)),
             f"another mirror of the directory, {(read_url(directory, name) or name).expandtabs(1)}, does not have it "
@@ -225,7 +225,6 @@ def _other_mirrors(directory: Path, place: str, stack: contextlib.ExitStack) -> 
         for name in places(directory)
         if name != place
     ]
-    return [other for other in others if other.ledger.count()]
 
 
 def _lacking(others: Sequence[_Other], documents: Mapping[str, FileState]) -> dict[str, str]:

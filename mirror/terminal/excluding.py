@@ -9,20 +9,22 @@ from pathlib import Path
 
 from mirror.names import KNOWN_KINDS
 from mirror.record import find_kinds
+from mirror.terminal.output import Output
 
 
-def find_slips(exclude: Collection[str], directories: Iterable[Path]) -> Iterator[str]:
-    """Yield a sentence for each excluded kind that seems to be a slip, which would copy what was to be left out.
+def tell_slips(kinds: Collection[str], directories: Iterable[Path], option: str, output: Output) -> None:
+    """Say of each kind that seems to be a slip so, which would copy or keep what was to be left out.
 
     The directories are looked at only for kinds other than those in use everywhere.
     """
-    if KNOWN_KINDS.issuperset(exclude):
+    if KNOWN_KINDS.issuperset(kinds):
         return
     seen: set[str] = set()
     for directory in directories:
         with contextlib.suppress(OSError):  # whoever reads it next says so
             seen |= find_kinds(directory)
-    yield from kind_slips(exclude, seen, "--exclude")
+    for slip in kind_slips(kinds, seen, option):
+        output.remark(slip)
 
 
 def kind_slips(kinds: Collection[str], seen: Collection[str], option: str) -> Iterator[str]:

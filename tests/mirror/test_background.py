@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -433,13 +434,14 @@ def test_a_refused_file_fails_alone_and_is_tried_again_when_it_is_written_again(
         assert mirror.left() == []
 
 
-def test_a_record_that_a_look_copied_before_it_went_counts_once(tmp_path: Path) -> None:
-    """It may be deleted as soon as it is in the mirror, also before its server hands it over."""
+@pytest.mark.parametrize("change", [Path.unlink, Path.touch])
+def test_a_record_that_a_look_copied_before_it_went_counts_once(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    """It may be deleted as soon as it is in the mirror, also before its server hands it over; a touch is no change."""
     write_files(tmp_path, "tr_a")
     with mirror_on(MemoryStore()) as mirror:
         mirror.scan(tmp_path)
         assert mirror.flush(30)
-        (tmp_path / "tr_a.json.zst").unlink()
+        change(tmp_path / "tr_a.json.zst")
         mirror.submit(tmp_path, "tr_a")
         assert mirror.flush(30)
         stats = mirror.stats()

@@ -225,27 +225,25 @@ def test_a_second_mirror_of_the_directory_is_waited_for(disk: Disk, tmp_path: Pa
     assert disk.prune().pruned == 1
 
 
+def test_one_that_never_got_a_record_is_waited_for_too(disk: Disk) -> None:
+    """It may be away since it was named; who has given it up, or mistyped it, deletes what the reason names."""
+    with mirror_on(FaultyStore(MemoryStore(), failing(TryAgainError("put", "k", "away")))) as away:
+        for record_id in disk.ids:
+            away.submit(disk.records, record_id)
+        eventually(lambda: away.stats()["breaker"] == "open")
+        away.close(0)
+    assert disk.prune().pruned == 0
+    assert set(disk.kept().values()) == {Keep.ELSEWHERE}
+    named = next(step.detail for step in disk.steps if step.keep).rpartition("delete ")[2].rstrip(")")
+    shutil.rmtree(named)
+    assert disk.prune().pruned == 10
+
+
 def test_nor_is_one_that_leaves_out_what_nobody_has(disk: Disk, tmp_path: Path) -> None:
     """A mistyped kind in its settings takes nothing away from what it holds."""
     disk.copy(tmp_path / "second", exclude=["token"])
     assert all(place.uncopied == 0 for place in read_directory(disk.records).places)
     assert disk.prune().pruned == 10
-
-
-def test_a_mirror_that_never_got_a_record_keeps_none(tmp_path: Path) -> None:
-    """A copy to a mistyped place, which nothing ever reached, does not keep the disk full."""
-    records, nowhere = tmp_path / "records", tmp_path / "a-file"
-    nowhere.touch()
-    write_files(records, "tr_a")
-    mistyped = RecordMirror(nowhere, attempts=1)
-    assert mistyped.submit(records, "tr_a")
-    eventually(lambda: mistyped.stats()["breaker"] == "refused")
-    assert not mistyped.close(5)
-    with RecordMirror(tmp_path / "mirror") as copier:
-        copier.scan(records)
-        assert copier.flush(30)
-    assert len(list((records / ".mirror").iterdir())) == 2
-    assert prune([records], tmp_path / "mirror", confirmed=True, rules=AT_ONCE).pruned == 1
 
 
 def test_an_excluded_sidecar_exists_nowhere_else(tmp_path: Path) -> None:

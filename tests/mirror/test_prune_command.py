@@ -86,6 +86,12 @@ def test_what_is_said_of_many_records_is_said_once(line: Line, records: Path, mi
     assert line(*args, "--quiet").out == ""
 
 
+def test_a_mistyped_kind_to_discard_is_told(line: Line, records: Path, mirror: Path) -> None:
+    """Else what it was to let go would stay without a word."""
+    said = line("prune", *NOW, "--discard", "token", records, mirror)
+    assert "no record has 'token', which --discard names; there is 'tokens'" in said.err
+
+
 def test_json_is_a_line_a_record_and_a_summary(line: Line, records: Path, mirror: Path) -> None:
     """With what stays and why, and what is wrong in the mirror as findings."""
     write_files(records, "tr_new", tokens=b"t")

@@ -79,7 +79,6 @@ def test_a_plain_mapping_will_do() -> None:
         ({"w" * 100_000: 1}, r"unknown setting 'w{199}\.\.\.: known are record_dir"),
         ({"wandb": {"phases": [10**5_000]}}, "unknown phase this int to index: known are"),
     ],
-    ids=str,
 )
 def test_a_mistake_is_refused_at_construction(mapping: dict[str, Any], words: str) -> None:
     """In one sentence that says what to write instead."""

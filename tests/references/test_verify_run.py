@@ -15,6 +15,7 @@ from mirror.judging import FindingKind
 from mirror.samples import write_record
 from mirror.testing import SeaweedS3
 from references.artifact_name import artifact_name
+from references.errors import SourceError
 from references.run_index import StepIndex
 from references.selection import Selection
 from references.verify_run import verify_run
@@ -76,6 +77,12 @@ def test_a_record_that_is_in_a_given_directory_is_missing_not_lost(run: SampleRu
     add_row(run, 2, "tr_late")
     write_record(run.records, "tr_late", profile="tiny", rng=random.Random(1))  # noqa: S311 - sample data
     assert kinds(verified(run, run.records))["tr_late.json.zst"] is FindingKind.MISSING
+
+
+def test_steps_that_are_not_there_are_not_called_whole(run: SampleRun) -> None:
+    """A mistyped number would pass a check of nothing."""
+    with pytest.raises(SourceError, match="has steps 1 to 2"):
+        verify_run(run.place.url, selection=Selection(steps=[9]), grace_s=0)
 
 
 def test_where_there_is_no_mirror_nothing_is_whole(run: SampleRun, tmp_path: Path) -> None:
