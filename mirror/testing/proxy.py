@@ -172,9 +172,11 @@ class FaultProxy:
             with contextlib.suppress(OSError):
                 await writer.drain()
             writer.close()
+            await writer.wait_closed()
         except (DroppedError, OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             _reset(writer)
         finally:
+            writer.transport.abort()  # what its client never reads is not waited for
             self._clients.discard(writer)
 
     def _note(self, request: SeenRequest) -> None:

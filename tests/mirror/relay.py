@@ -143,7 +143,8 @@ async def _ending(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
     """End a connection as the other side ended its own: in order, or with a reset."""
     try:
         yield
+        writer.close()
+        await writer.wait_closed()
     except BaseException:
         writer.transport.abort()
         raise
-    writer.close()
