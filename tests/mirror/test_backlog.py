@@ -213,15 +213,16 @@ def test_a_late_hand_over_that_adds_nothing_is_no_second_record_either() -> None
 
 
 def test_after_a_close_a_hand_over_of_what_a_look_found_leaves_nothing_behind() -> None:
-    """It is late beside the copy that is under way; once both are settled, nothing is waited for."""
+    """It is late beside the copy that is under way, which stays in the books until it ends."""
     backlog = Backlog(1, late_names=1)
     backlog.found(A, "x", 5.0)
     job = taken(backlog)
     backlog.close()
     backlog.submit(A, "x")
-    backlog.settle(job, Outcome.MIRRORED)
     backlog.looking(A)
     backlog.settle_late(A, "x", Outcome.UNCHANGED)
+    assert (backlog.counts().late, backlog.counts().pending) == (0, 1)
+    backlog.settle(job, Outcome.MIRRORED)
     assert backlog.left() == []
     assert backlog.counts().oldest is None
 
