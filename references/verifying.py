@@ -84,11 +84,11 @@ class RunVerifier:
     async def run(self) -> RunVerification:
         """Look at everything that is wanted; see ``references.verify_run.verify_run`` for the errors."""
         result = self._result
-        if self._run.mirrors.given is not None:  # whatever the steps list
-            await self._findings(self._run.mirrors.given, "")
         known = await self._run.source.find()
         result.has_steps = bool(known)
         wanted = self._selection.choose(known)
+        if self._run.mirrors.given is not None:  # whatever the steps list
+            await self._findings(self._run.mirrors.given, "")
         async with contextlib.aclosing(load_steps(self._run.source, wanted)) as steps:
             async for step in steps:
                 if isinstance(step, BadStep):

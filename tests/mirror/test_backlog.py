@@ -199,19 +199,6 @@ def test_a_hand_over_that_adds_nothing_to_what_a_look_had_ended_is_no_second_rec
     assert books(backlog)[0] == 4
 
 
-def test_a_late_hand_over_that_adds_nothing_is_no_second_record_either() -> None:
-    """The look that settles it saw it in the mirror."""
-    backlog = Backlog(1)
-    backlog.found(A, "x", 5.0)
-    backlog.settle(taken(backlog), Outcome.MIRRORED)
-    backlog.submit(A, "other")
-    backlog.submit(A, "x")
-    assert books(backlog) == (3, 1, 0, 1, 1)
-    backlog.looking(A)
-    backlog.settle_late(A, "x", Outcome.UNCHANGED)
-    assert books(backlog) == (2, 1, 0, 0, 1)
-
-
 def test_after_a_close_a_hand_over_of_what_a_look_found_leaves_nothing_behind() -> None:
     """It is late beside the copy that is under way, which stays in the books until it ends."""
     backlog = Backlog(1, late_names=1)
@@ -260,8 +247,8 @@ def test_of_several_hand_overs_after_a_find_one_is_the_find() -> None:
     assert books(backlog) == (2, 2, 0, 0, 0)
 
 
-def test_a_look_that_began_before_a_record_was_late_says_nothing_of_it() -> None:
-    """What its find was is still known when another look does."""
+def test_a_late_hand_over_that_adds_nothing_is_no_second_record_either() -> None:
+    """The look that settles it saw it in the mirror; one that began before it was late says nothing of it."""
     backlog = Backlog(1)
     backlog.found(A, "x", 5.0)
     backlog.settle(taken(backlog), Outcome.MIRRORED)

@@ -80,9 +80,11 @@ def test_a_record_that_is_in_a_given_directory_is_missing_not_lost(run: SampleRu
 
 
 def test_steps_that_are_not_there_are_not_called_whole(run: SampleRun) -> None:
-    """A mistyped number would pass a check of nothing."""
+    """A mistyped number would pass a check of nothing; it is said before the mirror is looked at."""
+    looked: list[Verification] = []
     with pytest.raises(SourceError, match="has steps 1 to 2"):
-        verify_run(run.place.url, selection=Selection(steps=[9]), grace_s=0)
+        verify_run(run.place.url, selection=Selection(steps=[9]), progress=looked.append, grace_s=0)
+    assert looked == []
 
 
 def test_where_there_is_no_mirror_nothing_is_whole(run: SampleRun, tmp_path: Path) -> None:
@@ -113,17 +115,19 @@ def test_damage_is_told_by_step(run: SampleRun) -> None:
     assert found.elsewhere == []
 
 
-def test_what_lands_while_we_look_is_not_lost(run: SampleRun) -> None:
+def test_what_lands_while_we_look_is_not_lost(run: SampleRun, tmp_path: Path) -> None:
     """The receipts are read once more before anything is called lost."""
     add_row(run, 2, "tr_late")
-    write_record(run.records, "tr_late", profile="tiny", rng=random.Random(1))  # noqa: S311 - sample data
+    elsewhere = tmp_path / "elsewhere"  # where nothing else waits to be copied
+    elsewhere.mkdir()
+    write_record(elsewhere, "tr_late", profile="tiny", rng=random.Random(1))  # noqa: S311 - sample data
 
     def land(_so_far: Verification) -> None:
         with mirror_to(run.place) as mirror:
-            mirror.submit(run.records, "tr_late")
+            mirror.submit(elsewhere, "tr_late")
 
     found = verified(run, progress=land)
-    assert found.findings == []
+    assert (found.findings, found.files) == ([], 8)
 
 
 def test_files_without_a_receipt_are_told(run: SampleRun) -> None:
