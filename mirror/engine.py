@@ -268,9 +268,8 @@ class Engine:
 
     def _start_rechecks(self) -> None:
         """Look now and then for kinds that came up when a record was copied already."""
-        for path in self._kinds.unsettled():
-            if self._kinds.is_due(path):
-                self._errands.begin(self._recheck, path)
+        for path in self._kinds.to_recheck():
+            self._errands.begin(self._recheck, path)
 
     async def _recheck(self, path: Path) -> bool:
         """Have records completed that were copied without a kind that they have; False: nobody could look."""

@@ -18,6 +18,7 @@ from mirror.record import find_kinds, is_larger_than
 
 PAUSE = 100  # times as long as the last listing took
 FAILED_PAUSE_S = 10.0  # before a directory that cannot be listed is tried again, unless somebody waits for it
+GONE_S = 1.0  # a directory that is not there for so long does not come back
 GLANCED = 250  # entries, a tenth of a millisecond; a listing of more is no business of a thread that must not wait
 
 
@@ -34,6 +35,7 @@ class Kinds:
         self._copied: dict[Path, set[str]] = {}  # ids since the last listing began
         self._listed: dict[Path, set[str]] = {}  # ids before that, as long as that listing takes
         self._missed: dict[Path, set[str]] = {}  # ids that were copied without a kind that they have
+        self._gone: dict[Path, float] = {}  # by when a directory that is not there should be back
 
     def known(self, directory: Path) -> frozenset[str]:
         """Return what is known of a directory without looking."""
@@ -90,6 +92,11 @@ class Kinds:
         with self._lock:
             return list(self._copied | self._listed | self._missed)
 
+    def to_recheck(self) -> list[Path]:
+        """Return those of them that may be listed now."""
+        now = self._clock()
+        return [path for path in self.unsettled() if self.is_due(path) and self._gone.get(path, 0.0) <= now]
+
     def recheck(self, directory: Path) -> set[str]:
         """List a directory, and return the copied records that have a kind which was not known then.
 
@@ -112,18 +119,33 @@ class Kinds:
         try:
             kinds = find_kinds(directory)
             with self._lock:
+                self._gone.pop(directory, None)
                 self._add(directory, kinds)
                 self._look_at[directory] = self._clock() + PAUSE * (self._clock() - began)
         except (FileNotFoundError, NotADirectoryError):
-            raise  # with all that there was
+            with self._lock:
+                self._note_gone(directory)
+            raise
         except OSError:
             with self._lock:
-                self._copied.setdefault(directory, set()).update(self._listed[directory])
+                self._keep_listed(directory)
                 self._look_at[directory] = self._clock() + FAILED_PAUSE_S
             raise
         finally:
             with self._lock:
                 del self._listed[directory]
+
+    def _note_gone(self, directory: Path) -> None:
+        """Forget what a directory's records may lack once it has been away for a while."""
+        now = self._clock()
+        if now < self._gone.setdefault(directory, now + GONE_S):
+            self._keep_listed(directory)
+        else:
+            del self._gone[directory]
+            self._missed.pop(directory, None)
+
+    def _keep_listed(self, directory: Path) -> None:
+        self._copied.setdefault(directory, set()).update(self._listed[directory])
 
     def _add(self, directory: Path, kinds: Collection[str]) -> None:
         new = set(kinds) - self.known(directory)

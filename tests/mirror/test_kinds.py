@@ -8,7 +8,7 @@ from pathlib import Path, PosixPath
 
 import pytest
 
-from mirror.kinds import GLANCED, PAUSE, Kinds
+from mirror.kinds import GLANCED, GONE_S, PAUSE, Kinds
 from mirror.names import KNOWN_KINDS
 from tests.mirror.fake_clock import FakeClock
 from tests.mirror.local_records import write_files
@@ -178,12 +178,47 @@ def test_a_glance_at_nothing_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_gone_has_nothing_to_complete(tmp_path: Path) -> None:
-    """What was copied from it stays copied, and nobody waits for more."""
-    kinds = Kinds()
-    kinds.copied(tmp_path / "gone", "tr_a", KNOWN_KINDS)
+    """What was copied from it stays copied, and it is looked for once more, a while later."""
+    clock = FakeClock()
+    kinds = Kinds(clock=clock)
+    gone = tmp_path / "gone"
+    kinds.copied(gone, "tr_a", KNOWN_KINDS)
+    kinds.learn(gone, {"brand_new"})
+    assert kinds.to_recheck() == [gone]
+    for _ in range(3):
+        with pytest.raises(FileNotFoundError):
+            kinds.recheck(gone)
+        assert (kinds.unsettled(), kinds.to_recheck()) == ([gone], [])
+    clock.now += GONE_S
+    assert kinds.to_recheck() == [gone]
     with pytest.raises(FileNotFoundError):
-        kinds.recheck(tmp_path / "gone")
+        kinds.recheck(gone)
     assert kinds.unsettled() == []
+
+
+def test_a_directory_that_comes_back_is_completed(tmp_path: Path) -> None:
+    """Somebody who moves it away and back, or exchanges it, hides nothing from the mirror."""
+    clock = FakeClock()
+    kinds = Kinds(clock=clock)
+    directory, aside = tmp_path / "records", tmp_path / "aside"
+    write_files(directory, "tr_a", brand_new=b"x")
+    write_files(directory, "tr_b", other=b"x")
+    kinds.copied(directory, "tr_a", KNOWN_KINDS)
+    kinds.learn(directory, {"brand_new"})  # so that one is known to lack something, and the other may
+    kinds.copied(directory, "tr_b", KNOWN_KINDS | {"brand_new"})
+    directory.rename(aside)
+    with pytest.raises(FileNotFoundError):
+        kinds.recheck(directory)
+    aside.rename(directory)
+    assert kinds.recheck(directory) == {"tr_a", "tr_b"}
+    clock.now += PAUSE * GONE_S
+    write_files(directory, "tr_c", third=b"x")
+    kinds.copied(directory, "tr_c", KNOWN_KINDS)
+    directory.rename(aside)  # once more, long after
+    with pytest.raises(FileNotFoundError):
+        kinds.recheck(directory)
+    aside.rename(directory)
+    assert kinds.recheck(directory) == {"tr_c"}
 
 
 def test_a_listing_that_fails_forgets_nobody(tmp_path: Path) -> None:
