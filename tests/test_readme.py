@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.mirror.local_records import write_files
 
 README = Path(__file__).parents[1] / "README.md"
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FILE = re.compile(r"^```toml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,6 +40,17 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     names["run"].finish()  # type: ignore[attr-defined] # wandb's run
     assert (mirror / document_name("tr_ab12")).exists()
     assert (mirror / "index" / "train" / "step-1.json").exists()
+
+
+def test_the_example_of_a_file_is_one(tmp_path: Path) -> None:
+    """Of settings that a mirror in S3 can be made of."""
+    (example,) = _FILE.findall(README.read_text(encoding="utf-8"))
+    (tmp_path / "mirror.toml").write_text(example, encoding="utf-8")
+    config = MirrorConfig.from_file(tmp_path / "mirror.toml")
+    assert set(tomllib.loads(example)) == {
+        name for name, value in config.as_mapping().items() if value != getattr(MirrorConfig(), name)
+    }
+    assert RecordMirror("s3://bucket/run-7", config).stats()["driver"] == "obstore"
 
 
 def test_it_says_where_the_spool_is(monkeypatch: pytest.MonkeyPatch) -> None:
