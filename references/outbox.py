@@ -84,14 +84,18 @@ class Outbox:
         """Take over a step; when that is not possible any more, write it to the spool here and now."""
         job = _Job(phase, step, build, run)
         with self._lock:
+            bug = self._take_bug()  # of a step before: one in this step is for a step after, however soon it is met
             takes = not self._is_closed and self._waiting < self._order.settings.queue_size
             if takes:
                 self._waiting += 1
                 self._jobs.put(job)
                 self._start()
-        if not takes and (spooled := self._spool(job)) is not None:
-            self._drop(spooled)
-        self._raise_bug()
+        try:
+            if not takes and (spooled := self._spool(job)) is not None:
+                self._drop(spooled)
+        finally:
+            if bug is not None:
+                raise bug
 
     def counts(self) -> dict[str, int]:
         """Return what happened so far and what is left, by name."""
@@ -106,8 +110,9 @@ class Outbox:
         """Finish what can be finished in that time, and end the helper; say whether W&B has every step."""
         self._end(min(timeout_s, MOST), EXIT_GRACE_S)
         atexit.unregister(self._leave)
-        self._raise_bug()
         with self._lock:
+            if (bug := self._take_bug()) is not None:
+                raise bug
             return self._is_whole and not self._waiting and self._has_logged_all
 
     @property
@@ -119,11 +124,9 @@ class Outbox:
     def _has_logged_all(self) -> bool:
         return self._report.has_logged_all and not self._on_the_way
 
-    def _raise_bug(self) -> None:
-        with self._lock:
-            bug, self._bug = self._bug, None
-        if bug is not None:
-            raise bug
+    def _take_bug(self) -> BaseException | None:
+        bug, self._bug = self._bug, None
+        return bug
 
     def _start(self) -> None:
         if self._thread is None:
