@@ -59,6 +59,7 @@ class RecordMirror:
     _kinds: Kinds
     _backlog: Backlog
     _directories: dict[str | os.PathLike[str], Path]  # as callers write them -> absolute
+    _unchecked: list[Path]  # by a close: directories whose records may have sidecars of new kinds
 
     def __init__(
         self,
@@ -236,15 +237,17 @@ class RecordMirror:
         if ending:
             if self._running is not None:
                 self._backlog.look_now()
+                is_drained = False
                 try:
-                    self._running.wait_drained_or_refused(
+                    is_drained = self._running.wait_drained_or_refused(
                         self.config.shutdown_timeout_s if given_s is None else given_s
                     )
                 finally:
                     self._running.end()
+                    self._unchecked = [] if is_drained else self._kinds.unsettled()
             self._backlog.abandon()
             self._say_what_is_left()
-        return not (self._backlog.late or self._backlog.pending or self._receipts_waiting())
+        return self._is_complete(late_too=True)
 
     def begin_anew(self) -> None:
         """Begin with empty books and no thread: when made, and in the child of a fork."""
@@ -256,6 +259,7 @@ class RecordMirror:
         self._kinds = Kinds()
         self._backlog = Backlog(self.config.queue_size, late_names=max(self.config.queue_size, LATE_NAMES))
         self._directories = {}
+        self._unchecked = []
 
     def __enter__(self) -> Self:
         """Start."""
@@ -279,8 +283,12 @@ class RecordMirror:
 
     def _wait(self, timeout_s: float | None, *, late_too: bool) -> bool:
         if self._running is None or self._closed:
-            return not self._backlog.pending and not (late_too and self._backlog.late)
+            return self._is_complete(late_too=late_too)
         return self._running.wait_drained(timeout_s, late_too=late_too)
+
+    def _is_complete(self, *, late_too: bool) -> bool:
+        late = late_too and self._backlog.late
+        return not (late or self._backlog.pending or self._receipts_waiting() or self._unchecked)
 
     def _receipts_waiting(self) -> int:
         return self._running.engine.receipts_waiting if self._running else 0
@@ -300,6 +308,11 @@ class RecordMirror:
                 "closed with %d receipts not in the mirror yet; they are kept beside the records and the next start "
                 "brings them over",
                 self._receipts_waiting(),
+            )
+        if self._unchecked:
+            logger.warning(
+                "the last look for sidecars of new kinds in %s did not take place; the next start looks for them",
+                ", ".join(map(str, self._unchecked)),
             )
 
     def _directory(self, record_dir: str | os.PathLike[str]) -> Path:

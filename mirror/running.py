@@ -70,8 +70,8 @@ class Running:
             waiting.cancel()
             return False
 
-    def wait_drained_or_refused(self, timeout_s: float) -> None:
-        """Wait as ``wait_drained``, for late records too, unless the store refuses everything."""
+    def wait_drained_or_refused(self, timeout_s: float) -> bool:
+        """Wait as ``wait_drained``, for late records too, unless the store refuses everything: False."""
         end = time.monotonic() + timeout_s
         waiting = self.thread.start(self.engine.drained(late_too=True))
         while not waiting.done() and self.breaker.state is not BreakerState.REFUSED:
@@ -79,7 +79,7 @@ class Running:
             if left_s <= 0:
                 break
             wait([waiting], min(left_s, ASK_EVERY_S))
-        waiting.cancel()
+        return not waiting.cancel() and waiting.exception() is None and waiting.result()
 
     def end(self) -> None:
         """End every task, bring the last receipts over, let go of everything."""
