@@ -227,12 +227,14 @@ class RecordMirror:
         A store that refuses everything is not waited for.
 
         Returns:
-            Whether everything that was not given up or lost is in the mirror, receipts included. If not, the log names
-            what is left; the next start copies it.
+            Whether everything that was not given up or lost is in the mirror, receipts included. If not, or if there was
+            no time to look, the log names what is left; the next start copies it. False while another thread closes.
         """
         given_s = timeout_s if timeout_s is not None else timeout
         with self._starting:
             ending, self._closed = not self._closed, True
+            if ending:  # for who asks before it has ended
+                self._unchecked = self._kinds.unsettled()
         self._backlog.close()  # after _closed: a scan whose finds are no longer taken must see that it was cut short
         if ending:
             if self._running is not None:

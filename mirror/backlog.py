@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import enum
 import itertools
+import math
 import random
 import threading
 import time
@@ -184,6 +185,11 @@ class Backlog:
             count = self._late.looked_for(directory, record_id, count)
             self._late.remove(directory, record_id, count)
             self._end(directory, record_id, outcome, count)
+
+    def late_in(self) -> list[Path]:
+        """Return the directories that have late records."""
+        with self._lock:
+            return self._late.due(math.inf)
 
     def due(self, now: float) -> list[Path]:
         """Return the directories whose late records may be looked for now."""

@@ -44,6 +44,7 @@ FLUSH_EVERY_S = 3.0  # while there are new receipts
 TICK_S = 1.0  # how often late directories are considered
 RETRY_S = 1.0  # while somebody waits for what failed
 RECHECKS = 5  # of a directory that cannot be read, before whoever waits is told
+ROUNDS = 3  # of rechecks for whoever waits: what one finds is copied, which may have to be rechecked itself
 LAST_FLUSH_S = 5.0  # for the last receipts when a close runs out of time
 
 
@@ -89,6 +90,7 @@ class Engine:
         self._errands = Errands(self.wake.set)
         self._news = asyncio.Event()  # set when a record has left the backlog, or may have
         self._was_away = False
+        self._unread: set[Path] = set()  # directories that the last look for late records could not read
 
     async def run(self) -> None:
         """Work until cancelled, then end every task."""
@@ -122,35 +124,54 @@ class Engine:
         """Wait until nothing of what was handed over so far is pending (nor late: ``late_too``), receipts included.
 
         Returns:
-            False if a directory cannot be read any more, so that nobody knows which sidecars its records have.
+            False if a directory cannot be read any more, so that nobody knows what is left of it to copy.
         """
+        if late_too:  # somebody who waits has them looked for at once
+            for path in self._unread:
+                self._backlog.postpone(path, 0.0)
+            self._unread.clear()
         self.wake.set()
         await self._settled(late_too=late_too)
         await self._errands.wait(but=self._ask)  # looks may find more, and learn of kinds
-        await self._settled(late_too=late_too)  # a copy that is under way may lack a kind that is learned meanwhile
-        are_complete = [await self._completed(path) for path in self._kinds.unsettled()]
-        await self._errands.wait(but=self._ask)  # what ours did not find any more, another recheck is about to offer
-        await self._settled(late_too=late_too)
+        is_settled = await self._settled(
+            late_too=late_too
+        )  # a copy under way may lack a kind that is learned meanwhile
+        found: list[int | None] = []
+        for _ in range(ROUNDS):
+            found = [await self._rechecked(path) for path in self._kinds.unsettled()]
+            await self._errands.wait(
+                but=self._ask
+            )  # what ours did not find any more, another recheck is about to offer
+            is_settled = await self._settled(late_too=late_too)
+            if not any(found):
+                break
         while True:
             try:
                 await self._segments.flush()
-                return all(are_complete)
             except StoreError:
                 await asyncio.sleep(RETRY_S)
+            else:
+                return is_settled and None not in found
 
-    async def _completed(self, path: Path) -> bool:
-        """Have what a recheck of a directory finds offered; False: it cannot be read."""
+    async def _rechecked(self, path: Path) -> int | None:
+        """Have what a recheck of a directory finds offered, and return how much that is; None: it cannot be read."""
         for _ in range(RECHECKS):
-            if await self._errands.anew(self._recheck, path):
-                return True
+            if (found := await self._errands.anew(self._recheck, path)) is not None:
+                return found
             await asyncio.sleep(RETRY_S)
-        return False
+        return None
 
-    async def _settled(self, *, late_too: bool) -> None:
+    async def _settled(self, *, late_too: bool) -> bool:
+        """Wait until nothing that was handed over so far is pending (nor late: ``late_too``).
+
+        Returns:
+            False if late records are left, all in directories that cannot be read.
+        """
         mark = self._backlog.mark()
-        while not self._backlog.is_settled(mark) or (late_too and self._backlog.late):
+        while not self._backlog.is_settled(mark) or (late_too and not self._unread.issuperset(self._backlog.late_in())):
             self._news.clear()
             await self._news.wait()
+        return not (late_too and self._backlog.late)
 
     async def last_flush(self) -> None:
         """Bring the last receipts into the mirror, if that is quick: a restart would find them beside the records."""
@@ -164,6 +185,11 @@ class Engine:
         self._threads.close()
         self._copier.threads.close()
         await self._store.aclose()
+
+    @property
+    def needs_store(self) -> bool:
+        """Whether anything is left that only the store can take; any thread may ask."""
+        return bool(self._backlog.pending or self._backlog.late or self.receipts_waiting)
 
     @property
     def receipts_waiting(self) -> int:
@@ -209,11 +235,12 @@ class Engine:
             self.wake.set()
         return Looked(records, files)
 
-    async def _offer(self, path: Path, record_id: str, since: float, *, owed: bool = False) -> None:
+    async def _offer(self, path: Path, record_id: str, since: float, *, owed: bool = False) -> Added:
         """Have a record that was found copied, once there is room for it."""
-        while self._backlog.found(path, record_id, since, owed=owed) is Added.FULL:
+        while (added := self._backlog.found(path, record_id, since, owed=owed)) is Added.FULL:
             self._news.clear()
             await self._news.wait()
+        return added
 
     def _is_done(self, directory: RecordDirectory, record_id: str) -> bool:
         """Whether nothing is left to do for a record that a look came by a moment ago."""
@@ -228,6 +255,8 @@ class Engine:
         if self.given_up.has(path, record_id):
             outcome = Outcome.FAILED
         elif read_state(path, document_name(record_id)) is None and directory.ledger.get(record_id) is None:
+            if not path.is_dir():
+                return  # it went away during the look: the next one will tell
             self._lose(path, record_id)
             outcome = Outcome.FAILED
         else:
@@ -271,23 +300,31 @@ class Engine:
         for path in self._kinds.to_recheck():
             self._errands.begin(self._recheck, path)
 
-    async def _recheck(self, path: Path) -> bool:
-        """Have records completed that were copied without a kind that they have; False: nobody could look."""
+    async def _recheck(self, path: Path) -> int | None:
+        """Have records completed that were copied without a kind that they have.
+
+        Returns:
+            How many there were; None if nobody could look.
+        """
         try:
-            for record_id in await self._threads.run(self._kinds.recheck, path):
-                await self._offer(path, record_id, time.time(), owed=True)
-        except (FileNotFoundError, NotADirectoryError):
-            return True  # it is gone: nothing is left to complete
+            missed = await self._threads.run(self._kinds.recheck, path)
+        except (FileNotFoundError, NotADirectoryError):  # it is gone: then nothing is left to complete
+            return None if path in self._kinds.unsettled() else 0
         except OSError as error:
             logger.warning("cannot look for new kinds of sidecars in %s: %s", path, error)
-            return False
-        return True
+            return None
+        for record_id in missed:
+            if await self._offer(path, record_id, time.time(), owed=True) is not Added.CLOSED:
+                self._kinds.offered(path, record_id)
+        return len(missed)
 
     async def _look_for_late(self, path: Path) -> None:
         try:
             self._backlog.postpone(path, time.time() + self._rescan_s)
             await self.look_at(path)
+            self._unread.discard(path)
         except (OSError, RecordError) as error:
+            self._unread.add(path)
             logger.warning("cannot look for late records in %s: %s", path, error)
 
     async def _copy_on(self, job: Job) -> None:
@@ -303,8 +340,12 @@ class Engine:
         outcome, look_at = Outcome.LATE, 0.0
         try:
             outcome = await self._copy_one(job)
-        except RecordGoneError:
-            outcome = await self._gone(job)
+        except RecordGoneError as error:
+            if job.directory.is_dir():
+                outcome = await self._gone(job)
+            else:  # which may come back
+                self._note(error)
+                look_at = time.time() + self._rescan_s
         except RecordChangedError as error:
             self._note(error)
             look_at = time.time() + self._rescan_s

@@ -8,13 +8,15 @@ What was copied before a new kind was learned is remembered until the next listi
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from mirror.names import KNOWN_KINDS, sidecar_name
-from mirror.record import find_kinds, is_larger_than
+from mirror.record import find_kinds, is_larger_than, read_state, read_status
 
 PAUSE = 100  # times as long as the last listing took
 FAILED_PAUSE_S = 10.0  # before a directory that cannot be listed is tried again, unless somebody waits for it
@@ -76,16 +78,25 @@ class Kinds:
         return self.known(directory)
 
     def learn(self, directory: Path, kinds: Collection[str]) -> None:
-        """Remember kinds that somebody else saw in a directory."""
+        """Remember kinds that somebody else saw in a directory.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
         with self._lock:
             self._add(directory, kinds)
 
     def copied(self, directory: Path, record_id: str, kinds: Collection[str]) -> None:
-        """Remember a record that was copied with what it had of these kinds."""
+        """Remember a record that was copied with what it had of these kinds.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
         with self._lock:
             self._copied.setdefault(directory, set()).add(record_id)
             if new := self.known(directory).difference(kinds):
                 self._note_missed(directory, {record_id}, new)
+            self._gone.pop(directory, None)
 
     def unsettled(self) -> list[Path]:
         """Return the directories in which copied records may have kinds that are not known yet."""
@@ -93,12 +104,14 @@ class Kinds:
             return list(self._copied | self._listed | self._missed)
 
     def to_recheck(self) -> list[Path]:
-        """Return those of them that may be listed now."""
+        """Return those of them that may be listed now; one that is not there is asked for once more soon."""
         now = self._clock()
-        return [path for path in self.unsettled() if self.is_due(path) and self._gone.get(path, 0.0) <= now]
+        return [path for path in self.unsettled() if self._gone.get(path, self._look_at.get(path, 0.0)) <= now]
 
     def recheck(self, directory: Path) -> set[str]:
         """List a directory, and return the copied records that have a kind which was not known then.
+
+        Each stays unsettled until ``offered`` says that it will be copied once more.
 
         Raises:
             OSError: the directory cannot be read.
@@ -106,7 +119,15 @@ class Kinds:
         with self._listing:
             self._list(directory)
         with self._lock:
-            return self._missed.pop(directory, set())
+            return set(self._missed.get(directory, ()))
+
+    def offered(self, directory: Path, record_id: str) -> None:
+        """Forget that a record lacks a kind: its next copy, which has not begun, takes along all that is known."""
+        with self._lock:
+            missed = self._missed.get(directory, set())
+            missed.discard(record_id)
+            if not missed:
+                self._missed.pop(directory, None)
 
     def _list_quietly(self, directory: Path) -> None:
         with contextlib.suppress(OSError):  # whoever looks next is told
@@ -119,14 +140,14 @@ class Kinds:
         try:
             kinds = find_kinds(directory)
             with self._lock:
-                self._gone.pop(directory, None)
                 self._add(directory, kinds)
+                self._gone.pop(directory, None)
                 self._look_at[directory] = self._clock() + PAUSE * (self._clock() - began)
         except (FileNotFoundError, NotADirectoryError):
             with self._lock:
                 self._note_gone(directory)
             raise
-        except OSError:
+        except BaseException:
             with self._lock:
                 self._keep_listed(directory)
                 self._look_at[directory] = self._clock() + FAILED_PAUSE_S
@@ -145,16 +166,19 @@ class Kinds:
             self._missed.pop(directory, None)
 
     def _keep_listed(self, directory: Path) -> None:
-        self._copied.setdefault(directory, set()).update(self._listed[directory])
+        if listed := self._listed[directory]:
+            self._copied.setdefault(directory, set()).update(listed)
 
     def _add(self, directory: Path, kinds: Collection[str]) -> None:
         new = set(kinds) - self.known(directory)
-        self._seen[directory] = self.known(directory) | new
         copied = self._copied.get(directory, set()) | self._listed.get(directory, set())
         self._note_missed(directory, copied, new)
+        self._seen[directory] = self.known(directory) | new  # once nobody who lacks them can be overlooked
 
     def _note_missed(self, directory: Path, copied: Collection[str], new: Collection[str]) -> None:
         names = ((record_id, sidecar_name(record_id, kind)) for kind in new for record_id in copied)
-        missed = {record_id for record_id, name in names if (directory / name).exists()}
+        missed = {record_id for record_id, name in names if read_state(directory, name) is not None}
+        if new and copied and read_status(directory, ".") is None:  # then nothing else was there either
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
         if missed:
             self._missed.setdefault(directory, set()).update(missed)

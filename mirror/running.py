@@ -71,10 +71,10 @@ class Running:
             return False
 
     def wait_drained_or_refused(self, timeout_s: float) -> bool:
-        """Wait as ``wait_drained``, for late records too, unless the store refuses everything: False."""
+        """Wait as ``wait_drained``, for late records too; not for a store that refuses everything: False."""
         end = time.monotonic() + timeout_s
         waiting = self.thread.start(self.engine.drained(late_too=True))
-        while not waiting.done() and self.breaker.state is not BreakerState.REFUSED:
+        while not waiting.done() and not (self.breaker.state is BreakerState.REFUSED and self.engine.needs_store):
             left_s = end - time.monotonic()
             if left_s <= 0:
                 break
@@ -84,7 +84,7 @@ class Running:
     def end(self) -> None:
         """End every task, bring the last receipts over, let go of everything."""
         ending = self.thread.start(self._end())
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, CancelledError):  # CancelledError: the interpreter has ended the loop
             ending.result(2 * JOIN_S)
         self.thread.close(JOIN_S)
 

@@ -81,21 +81,25 @@ class Outbox:
         self._earlier: Counter[str] = Counter()  # of helpers that died
 
     def publish(self, phase: Phase, step: int, build: Callable[[], StepIndex | None], run: object | None) -> None:
-        """Take over a step; when that is not possible any more, write it to the spool here and now."""
+        """Take over a step; when that is not possible any more, write it to the spool here and now.
+
+        A bug in a step that was taken over is raised into a later one, however soon it is met.
+        """
         job = _Job(phase, step, build, run)
+        bug = None
         with self._lock:
-            bug = self._take_bug()  # of a step before: one in this step is for a step after, however soon it is met
             takes = not self._is_closed and self._waiting < self._order.settings.queue_size
             if takes:
+                bug = self._take_bug()
                 self._waiting += 1
                 self._jobs.put(job)
                 self._start()
-        try:
-            if not takes and (spooled := self._spool(job)) is not None:
-                self._drop(spooled)
-        finally:
-            if bug is not None:
-                raise bug
+        if not takes:
+            self._drop_now(job)
+            with self._lock:
+                bug = self._take_bug()
+        if bug is not None:
+            raise bug
 
     def counts(self) -> dict[str, int]:
         """Return what happened so far and what is left, by name."""
@@ -167,12 +171,24 @@ class Outbox:
             return _Spooled(key, data, error)
         return _Spooled(key, data, None)
 
-    def _drop(self, step: _Spooled) -> None:
-        """Leave a step to the spool."""
-        key = step.key
+    def _drop_now(self, job: _Job) -> None:
+        try:
+            spooled = self._spool(job)
+        except BaseException:
+            self._count_dropped()
+            raise
+        if spooled is not None:
+            self._drop(spooled)
+
+    def _count_dropped(self) -> None:
         with self._lock:
             self._dropped += 1
             self._is_whole = False
+
+    def _drop(self, step: _Spooled) -> None:
+        """Leave a step to the spool."""
+        key = step.key
+        self._count_dropped()
         if step.error is not None:
             _say(logging.ERROR, "%s step %d is lost: %s", key.phase, key.step, step.error)
         else:
@@ -185,10 +201,9 @@ class Outbox:
             try:
                 self._hand_over(job)
             except BaseException as error:  # noqa: BLE001 - a bug: whoever publishes or closes next raises it
+                self._count_dropped()
                 with self._lock:
                     self._bug = self._bug or error
-                    self._dropped += 1
-                    self._is_whole = False
                 _say(logging.ERROR, "%s step %d is lost: its index was not built", job.phase, job.step, error=error)
             with self._lock:
                 self._waiting -= 1

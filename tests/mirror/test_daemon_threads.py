@@ -70,13 +70,14 @@ def test_a_call_that_hangs_is_left_behind() -> None:
 
     async def scenario() -> None:
         threads = DaemonThreads(2, "hung")
+        call = asyncio.ensure_future(threads.run(hang))
+        await asyncio.to_thread(hanging.wait)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
-                await threads.run(hang)
+                await call
         assert await threads.run(abs, -5) == 5
         threads.close()
 
     asyncio.run(scenario())
-    hanging.wait()
     release.set()
     eventually(lambda: not any(thread.name.startswith("hung") for thread in threading.enumerate()))

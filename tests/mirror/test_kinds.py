@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path, PosixPath
@@ -73,6 +74,8 @@ def test_what_was_copied_without_a_new_kind_is_named(tmp_path: Path) -> None:
         kinds.copied(tmp_path, record_id, KNOWN_KINDS)
     assert kinds.unsettled() == [tmp_path]
     assert kinds.recheck(tmp_path) == {"tr_a"}
+    assert kinds.recheck(tmp_path) == {"tr_a"}  # until it is known that it will be copied once more
+    kinds.offered(tmp_path, "tr_a")
     assert kinds.unsettled() == []
     assert kinds.recheck(tmp_path) == set()
 
@@ -182,8 +185,10 @@ def test_a_directory_that_is_gone_has_nothing_to_complete(tmp_path: Path) -> Non
     clock = FakeClock()
     kinds = Kinds(clock=clock)
     gone = tmp_path / "gone"
+    write_files(gone, "tr_a", brand_new=b"x")
     kinds.copied(gone, "tr_a", KNOWN_KINDS)
     kinds.learn(gone, {"brand_new"})
+    shutil.rmtree(gone)
     assert kinds.to_recheck() == [gone]
     for _ in range(3):
         with pytest.raises(FileNotFoundError):
@@ -211,14 +216,95 @@ def test_a_directory_that_comes_back_is_completed(tmp_path: Path) -> None:
         kinds.recheck(directory)
     aside.rename(directory)
     assert kinds.recheck(directory) == {"tr_a", "tr_b"}
-    clock.now += PAUSE * GONE_S
-    write_files(directory, "tr_c", third=b"x")
-    kinds.copied(directory, "tr_c", KNOWN_KINDS)
-    directory.rename(aside)  # once more, long after
+
+
+@pytest.mark.parametrize("how", ["a listing", "a copy"])
+def test_two_brief_absences_are_not_a_long_one(tmp_path: Path, how: str) -> None:
+    """What shows that the directory is there between them lets the second begin anew."""
+    clock = FakeClock()
+    kinds = Kinds(clock=clock)
+    directory, aside = tmp_path / "records", tmp_path / "aside"
+    write_files(directory, "tr_a", brand_new=b"x")
+    kinds.copied(directory, "tr_a", KNOWN_KINDS)
+    for _ in range(3):
+        directory.rename(aside)
+        with pytest.raises(FileNotFoundError):
+            kinds.recheck(directory)
+        assert kinds.unsettled() == [directory]
+        aside.rename(directory)
+        if how == "a listing":
+            kinds.look(directory)
+        else:
+            kinds.copied(directory, "tr_b", KNOWN_KINDS)
+        clock.now += PAUSE * GONE_S
+    assert kinds.recheck(directory) == {"tr_a"}
+
+
+def test_a_directory_that_was_away_is_looked_for_whatever_its_listing_takes(tmp_path: Path) -> None:
+    """A pause after a long listing does not make two absences one."""
+    clock = SlowClock()
+    kinds = Kinds(clock=clock)
+    directory, aside = tmp_path / "records", tmp_path / "aside"
+    write_files(directory, "tr_a", b"doc")
+    kinds.look(directory)
+    kinds.copied(directory, "tr_a", KNOWN_KINDS)
+    assert not kinds.to_recheck()
+    directory.rename(aside)
     with pytest.raises(FileNotFoundError):
         kinds.recheck(directory)
     aside.rename(directory)
-    assert kinds.recheck(directory) == {"tr_c"}
+    assert kinds.to_recheck() == [directory]  # a second later, by this clock
+
+
+def test_a_directory_that_goes_away_during_a_look_hides_nobody(tmp_path: Path) -> None:
+    """A kind counts as known only once it is clear who lacks it."""
+    kinds = Kinds(clock=FakeClock())
+    directory, aside = tmp_path / "records", tmp_path / "aside"
+    write_files(directory, "tr_a", brand_new=b"x")
+    kinds.copied(directory, "tr_a", KNOWN_KINDS)
+    directory.rename(aside)
+    with pytest.raises(FileNotFoundError):
+        kinds.learn(directory, {"brand_new"})  # by a listing that ended just before
+    aside.rename(directory)
+    assert kinds.recheck(directory) == {"tr_a"}
+
+
+def test_an_id_that_leaves_no_room_for_a_sidecar_hides_nobody(tmp_path: Path) -> None:
+    """No file can have the name that its sidecar would have; others have theirs."""
+    kinds = Kinds()
+    long = "x" * 240
+    write_files(tmp_path, long, b"doc")
+    write_files(tmp_path, "tr_a", brand_new_kind=b"x")
+    for record_id in (long, "tr_a"):
+        kinds.copied(tmp_path, record_id, KNOWN_KINDS)
+    assert kinds.recheck(tmp_path) == {"tr_a"}
+
+
+def test_a_look_that_fails_of_a_bug_hides_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends a listing, the next one is about the same records."""
+    kinds = Kinds()
+    write_files(tmp_path, "tr_a", brand_new=b"x")
+    kinds.copied(tmp_path, "tr_a", KNOWN_KINDS)
+
+    def fail(_directory: Path) -> set[str]:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mirror.kinds.find_kinds", fail)
+        with pytest.raises(MemoryError):
+            kinds.recheck(tmp_path)
+    assert kinds.unsettled() == [tmp_path]
+    assert kinds.recheck(tmp_path) == {"tr_a"}
+
+
+def test_a_directory_of_which_nothing_was_copied_is_settled(tmp_path: Path) -> None:
+    """Whether or not it can be read."""
+    kinds = Kinds()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("absent", "loop"):
+        with pytest.raises(OSError, match=name):
+            kinds.look(tmp_path / name)
+    assert kinds.unsettled() == []
 
 
 def test_a_listing_that_fails_forgets_nobody(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -157,6 +158,36 @@ def test_a_bug_in_building_raises_into_the_step_after(
 
     assert [sorted(version.aliases) for version in versions(wandb_server, name)] == [["latest", "train-step-2"]]
     assert (publisher_threads(), helpers()) == ([], [])
+
+
+def test_a_bug_in_a_step_that_nobody_takes_over_is_raised_here_and_now(
+    wandb_run: wandb.Run, name: str, tmp_path: Path
+) -> None:
+    """It counts as dropped, and the bug of an earlier step is still raised, after it."""
+    builds, may_build = threading.Event(), threading.Event()
+
+    def early() -> StepIndex:
+        builds.set()
+        may_build.wait()
+        raise LookupError("an early bug")
+
+    def late(error: BaseException) -> StepIndex:
+        raise error
+
+    with publisher_process(tmp_path) as made:
+        made.publish("train", 1, early, run=wandb_run)
+        assert builds.wait(30)
+        assert not made.close(0)
+        may_build.set()
+        assert wait_until(lambda: counts(made, "dropped") == (1,))
+        for number, error in enumerate([ValueError("a late bug"), KeyboardInterrupt()], 2):
+            with pytest.raises(type(error)):
+                made.publish("train", number, functools.partial(late, error), run=wandb_run)
+            assert counts(made, "dropped") == (number,)
+        with pytest.raises(LookupError, match="an early bug"):
+            publish(made, step_index(4, run=name), run=wandb_run)
+        assert not made.close(0)
+        assert counts(made, "dropped", "spooled") == (4, 1)
 
 
 def test_a_step_with_nothing_in_it_is_not_logged(wandb_run: wandb.Run, tmp_path: Path) -> None:
