@@ -227,8 +227,8 @@ class RecordMirror:
         A store that refuses everything is not waited for.
 
         Returns:
-            Whether everything that was not given up or lost is in the mirror, receipts included. If not, or if there was
-            no time to look, the log names what is left; the next start copies it. False while another thread closes.
+            Whether everything that was not given up or lost is in the mirror, receipts included. If not, or if there
+            was no time to look, the log names what is left; the next start copies it.
         """
         given_s = timeout_s if timeout_s is not None else timeout
         with self._starting:

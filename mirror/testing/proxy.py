@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import socket
-import struct
 import threading
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Self
 
+from mirror.testing.connections import Connections, reset, stop_listening
 from mirror.testing.exchange import CheckRequest, DroppedError, Exchange, Route, SeenRequest
 from mirror.testing.faults import Fault, Script
 from mirror.testing.http1 import read_head
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _KEPT_REQUESTS: Final = 200_000
-_ACCEPTING_TURNS: Final = 5  # of the loop, from a connection's arrival to its being served; a few to spare
 _CONTROL_TIMEOUT_S: Final = 10.0
-_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)  # SO_LINGER with no time to linger: close sends RST
 
 
 class FaultProxy:
@@ -60,7 +57,7 @@ class FaultProxy:
         self._counts: Counter[str] = Counter()
         self._port = 0
         # Used by the loop's thread only:
-        self._clients: set[asyncio.StreamWriter] = set()
+        self._clients = Connections(self._serve)
         self._server: asyncio.Server | None = None
         self._stopping = asyncio.Event()
         # Set before __enter__ returns:
@@ -138,19 +135,19 @@ class FaultProxy:
         started.set_result(None)
         await self._stopping.wait()
         await self._close_port()
+        await self._clients.end()
         self._upstream.close()
 
     async def _open_port(self) -> None:
         if self._server is None:
-            self._server = await asyncio.start_server(self._serve, LOOPBACK, self._port, limit=BUFFER_BYTES)
+            self._server = await asyncio.start_server(self._clients.accept, LOOPBACK, self._port, limit=BUFFER_BYTES)
             self._port = self._server.sockets[0].getsockname()[1]
 
     async def _close_port(self) -> None:
         if self._server is not None:
             await stop_listening(self._server)
             self._server = None
-        for writer in list(self._clients):
-            _reset(writer)
+        self._clients.reset()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one client's connection until either side ends it."""
@@ -162,7 +159,6 @@ class FaultProxy:
             own_url=self.url,
             upstream_url=self._upstream_url,
         )
-        self._clients.add(writer)
         try:
             while (head := await read_head(reader)) is not None:
                 method, path, _ = head.start.split(" ", 2)
@@ -174,26 +170,8 @@ class FaultProxy:
             writer.close()
             await writer.wait_closed()
         except (DroppedError, OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            _reset(writer)
-        finally:
-            writer.transport.abort()  # what its client never reads is not waited for
-            self._clients.discard(writer)
+            reset(writer)
 
     def _note(self, request: SeenRequest) -> None:
         self._counts[request.method] += 1
         self._requests.append(request)
-
-
-async def stop_listening(server: asyncio.Server) -> None:
-    """Close a server once what it accepted has reached its callback: asyncio leaves open what is between the two."""
-    for listening in server.sockets:
-        asyncio.get_running_loop().remove_reader(listening.fileno())
-    for _ in range(_ACCEPTING_TURNS):
-        await asyncio.sleep(0)
-    server.close()
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    if not writer.is_closing():
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        writer.transport.abort()

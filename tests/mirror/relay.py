@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
 
-from mirror.testing.proxy import stop_listening
+from mirror.testing.connections import Connections, stop_listening
 from tests.mirror.tls import LOOPBACK
 
 CHUNK_BYTES = 1 << 16
@@ -73,30 +73,19 @@ class Relay:
 
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        connections: set[asyncio.Task[None]] = set()
-
-        def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            def ended(task: asyncio.Task[None]) -> None:
-                connections.discard(task)
-                if task.cancelled():
-                    writer.transport.abort()  # perhaps before it had begun
-                else:
-                    task.exception()  # both sides were told
-
-            task = asyncio.create_task(self._serve(reader, writer))
-            connections.add(task)
-            task.add_done_callback(ended)
-
-        server = await asyncio.start_server(serve, LOOPBACK, 0)
+        connections = Connections(self._serve)
+        server = await asyncio.start_server(connections.accept, LOOPBACK, 0)
         self._port = server.sockets[0].getsockname()[1]
         self._started.set()
         await self._stop.wait()
         await stop_listening(server)
-        for task in connections:
-            task.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+        await connections.end()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):  # both sides were told
+            await self._pass_both_ways(reader, writer)
+
+    async def _pass_both_ways(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with _ending(writer):
             if self._context is not None:  # not by the server itself, which would leave a handshake open at the end
                 await writer.start_tls(self._context)
