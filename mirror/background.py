@@ -59,7 +59,6 @@ class RecordMirror:
     _kinds: Kinds
     _backlog: Backlog
     _directories: dict[str | os.PathLike[str], Path]  # as callers write them -> absolute
-    _unchecked: list[Path]  # by a close: directories whose records may have sidecars of new kinds
 
     def __init__(
         self,
@@ -233,20 +232,16 @@ class RecordMirror:
         given_s = timeout_s if timeout_s is not None else timeout
         with self._starting:
             ending, self._closed = not self._closed, True
-            if ending:  # for who asks before it has ended
-                self._unchecked = self._kinds.unsettled()
         self._backlog.close()  # after _closed: a scan whose finds are no longer taken must see that it was cut short
         if ending:
             if self._running is not None:
                 self._backlog.look_now()
-                is_drained = False
                 try:
-                    is_drained = self._running.wait_drained_or_refused(
+                    self._running.wait_drained_or_refused(
                         self.config.shutdown_timeout_s if given_s is None else given_s
                     )
                 finally:
                     self._running.end()
-                    self._unchecked = [] if is_drained else self._kinds.unsettled()
             self._backlog.abandon()
             self._say_what_is_left()
         return self._is_complete(late_too=True)
@@ -261,7 +256,6 @@ class RecordMirror:
         self._kinds = Kinds()
         self._backlog = Backlog(self.config.queue_size, late_names=max(self.config.queue_size, LATE_NAMES))
         self._directories = {}
-        self._unchecked = []
 
     def __enter__(self) -> Self:
         """Start."""
@@ -290,7 +284,7 @@ class RecordMirror:
 
     def _is_complete(self, *, late_too: bool) -> bool:
         late = late_too and self._backlog.late
-        return not (late or self._backlog.pending or self._receipts_waiting() or self._unchecked)
+        return not (late or self._backlog.pending or self._receipts_waiting() or self._kinds.unsettled())
 
     def _receipts_waiting(self) -> int:
         return self._running.engine.receipts_waiting if self._running else 0
@@ -311,10 +305,10 @@ class RecordMirror:
                 "brings them over",
                 self._receipts_waiting(),
             )
-        if self._unchecked:
+        if unsettled := self._kinds.unsettled():
             logger.warning(
                 "the last look for sidecars of new kinds in %s did not take place; the next start looks for them",
-                ", ".join(map(str, self._unchecked)),
+                ", ".join(map(str, unsettled)),
             )
 
     def _directory(self, record_dir: str | os.PathLike[str]) -> Path:

@@ -31,7 +31,7 @@ from mirror.looking import Looked, look, matcher
 from mirror.names import document_name
 from mirror.receipts.ledger import Ledger
 from mirror.receipts.segments import SegmentWriter, write_probe
-from mirror.record import read_state
+from mirror.record import FileState, read_state, require_directory
 from mirror.record_directories import RecordDirectories
 from mirror.record_directory import RecordDirectory, RecordReceipts
 from mirror.reliable import ReliableStore
@@ -44,7 +44,7 @@ FLUSH_EVERY_S = 3.0  # while there are new receipts
 TICK_S = 1.0  # how often late directories are considered
 RETRY_S = 1.0  # while somebody waits for what failed
 RECHECKS = 5  # of a directory that cannot be read, before whoever waits is told
-ROUNDS = 3  # of rechecks for whoever waits: what one finds is copied, which may have to be rechecked itself
+ROUNDS = 3  # of rechecks for whoever waits: what one finds is copied once more, and so is to be rechecked itself
 LAST_FLUSH_S = 5.0  # for the last receipts when a close runs out of time
 
 
@@ -89,7 +89,7 @@ class Engine:
         self._copies: set[asyncio.Task[None]] = set()
         self._errands = Errands(self.wake.set)
         self._news = asyncio.Event()  # set when a record has left the backlog, or may have
-        self._was_away = False
+        self._store_was_away = False
         self._unread: set[Path] = set()  # directories that the last look for late records could not read
 
     async def run(self) -> None:
@@ -132,34 +132,29 @@ class Engine:
             self._unread.clear()
         self.wake.set()
         await self._settled(late_too=late_too)
-        await self._errands.wait(but=self._ask)  # looks may find more, and learn of kinds
-        is_settled = await self._settled(
-            late_too=late_too
-        )  # a copy under way may lack a kind that is learned meanwhile
-        found: list[int | None] = []
+        await self._errands.wait(but=self._ask)  # looks may find more, and learn of kinds that copies under way lack
+        is_settled = await self._settled(late_too=late_too)
+        is_readable = True
         for _ in range(ROUNDS):
-            found = [await self._rechecked(path) for path in self._kinds.unsettled()]
-            await self._errands.wait(
-                but=self._ask
-            )  # what ours did not find any more, another recheck is about to offer
-            is_settled = await self._settled(late_too=late_too)
-            if not any(found):
+            if not (is_readable and (paths := self._kinds.unsettled())):
                 break
+            is_readable = all([await self._rechecked(path) for path in paths])
+            is_settled = await self._settled(late_too=late_too)
         while True:
             try:
                 await self._segments.flush()
             except StoreError:
                 await asyncio.sleep(RETRY_S)
             else:
-                return is_settled and None not in found
+                return is_settled and is_readable
 
-    async def _rechecked(self, path: Path) -> int | None:
-        """Have what a recheck of a directory finds offered, and return how much that is; None: it cannot be read."""
+    async def _rechecked(self, path: Path) -> bool:
+        """Have what a recheck of a directory finds offered; False: it cannot be read."""
         for _ in range(RECHECKS):
-            if (found := await self._errands.anew(self._recheck, path)) is not None:
-                return found
+            if await self._errands.anew(self._recheck, path):
+                return True
             await asyncio.sleep(RETRY_S)
-        return None
+        return False
 
     async def _settled(self, *, late_too: bool) -> bool:
         """Wait until nothing that was handed over so far is pending (nor late: ``late_too``).
@@ -226,12 +221,16 @@ class Engine:
                     if record.record_id in late_ids:
                         seen.add(record.record_id)
                 self.wake.set()
-            if late_ids - seen:  # another mirror may have copied them, and a prune deleted them, since the look began
+            unseen = late_ids - seen
+            if unseen:  # another mirror may have copied them, and a prune deleted them, since the look began
                 await self._threads.run(directory.ledger.refresh)
-            for record_id in late_ids - seen:
-                self._settle_unseen(path, directory, record_id)
+            states = {record_id: read_state(path, document_name(record_id)) for record_id in unseen}
+            require_directory(path)
+            for record_id, state in states.items():
+                self._settle_unseen(directory, record_id, state)
             self._backlog.settle_late(path, None, Outcome.UNCHANGED, late_unnamed)
             self.totals.unchanged += records
+            self._unread.discard(path)
             self.wake.set()
         return Looked(records, files)
 
@@ -250,18 +249,16 @@ class Engine:
             return True
         return is_copied or self.given_up.has(directory.path, record_id)
 
-    def _settle_unseen(self, path: Path, directory: RecordDirectory, record_id: str) -> None:
+    def _settle_unseen(self, directory: RecordDirectory, record_id: str, document: FileState | None) -> None:
         """Settle a late record that the look did not offer: it is in the mirror, given up, or gone from the disk."""
-        if self.given_up.has(path, record_id):
+        if self.given_up.has(directory.path, record_id):
             outcome = Outcome.FAILED
-        elif read_state(path, document_name(record_id)) is None and directory.ledger.get(record_id) is None:
-            if not path.is_dir():
-                return  # it went away during the look: the next one will tell
-            self._lose(path, record_id)
+        elif document is None and directory.ledger.get(record_id) is None:
+            self._lose(directory.path, record_id)
             outcome = Outcome.FAILED
         else:
             outcome = Outcome.UNCHANGED
-        self._backlog.settle_late(path, record_id, outcome)
+        self._backlog.settle_late(directory.path, record_id, outcome)
 
     def _start_copies(self) -> None:
         while len(self._copies) < self._workers and (job := self._backlog.take()) is not None:
@@ -276,10 +273,10 @@ class Engine:
 
     def _start_looks(self) -> None:
         if self._breaker.state is not BreakerState.CLOSED:
-            self._was_away = True
+            self._store_was_away = True
             return
-        if self._was_away:
-            self._was_away = False
+        if self._store_was_away:
+            self._store_was_away = False
             self._backlog.look_now()
         for path in self._backlog.due(time.time()):
             self._errands.begin(self._look_for_late, path)
@@ -300,29 +297,24 @@ class Engine:
         for path in self._kinds.to_recheck():
             self._errands.begin(self._recheck, path)
 
-    async def _recheck(self, path: Path) -> int | None:
-        """Have records completed that were copied without a kind that they have.
-
-        Returns:
-            How many there were; None if nobody could look.
-        """
+    async def _recheck(self, path: Path) -> bool:
+        """Have records completed that were copied without a kind that they have; False: nobody could look."""
         try:
             missed = await self._threads.run(self._kinds.recheck, path)
-        except (FileNotFoundError, NotADirectoryError):  # it is gone: then nothing is left to complete
-            return None if path in self._kinds.unsettled() else 0
+        except (FileNotFoundError, NotADirectoryError):
+            return False  # it may come back
         except OSError as error:
             logger.warning("cannot look for new kinds of sidecars in %s: %s", path, error)
-            return None
+            return False
         for record_id in missed:
             if await self._offer(path, record_id, time.time(), owed=True) is not Added.CLOSED:
                 self._kinds.offered(path, record_id)
-        return len(missed)
+        return True
 
     async def _look_for_late(self, path: Path) -> None:
         try:
             self._backlog.postpone(path, time.time() + self._rescan_s)
             await self.look_at(path)
-            self._unread.discard(path)
         except (OSError, RecordError) as error:
             self._unread.add(path)
             logger.warning("cannot look for late records in %s: %s", path, error)
@@ -337,31 +329,30 @@ class Engine:
             following = self._backlog.take()
 
     async def _copy(self, job: Job) -> None:
-        outcome, look_at = Outcome.LATE, 0.0
+        outcome = Outcome.LATE
         try:
-            outcome = await self._copy_one(job)
-        except RecordGoneError as error:
-            if job.directory.is_dir():
-                outcome = await self._gone(job)
-            else:  # which may come back
-                self._note(error)
-                look_at = time.time() + self._rescan_s
+            outcome = await self._copy_or_lose(job)
         except RecordChangedError as error:
             self._note(error)
-            look_at = time.time() + self._rescan_s
         except (FileRefusedError, RecordError) as error:
             outcome = Outcome.FAILED
             self._give_up(job, error)
         except (StoreError, OSError) as error:
             self._note(error)
-            look_at = time.time() + self._rescan_s
             logger.debug("%s is late: %s", job.record_id, error)
         except Exception as error:
             outcome = Outcome.FAILED
             self._give_up(job, error)
             logger.exception("a bug kept %r from being copied; the local file is kept", job.record_id)
         finally:
-            self._backlog.settle(job, outcome, look_at=look_at)
+            self._backlog.settle(job, outcome, look_at=time.time() + self._rescan_s)
+
+    async def _copy_or_lose(self, job: Job) -> Outcome:
+        try:
+            return await self._copy_one(job)
+        except RecordGoneError:
+            require_directory(job.directory)
+            return await self._gone(job)
 
     async def _copy_one(self, job: Job) -> Outcome:
         directory = await self._directory(job.directory)

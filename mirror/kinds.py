@@ -2,25 +2,23 @@
 
 A sidecar's kind is part of its name, so a record's files can be looked up without a listing once the kinds are known. A
 listing learns new ones; it is repeated whenever something is asked, but listings take at most a hundredth of the time.
-What was copied before a new kind was learned is remembered until the next listing, and completed then.
+What was copied before a new kind was learned is remembered, found by the next listing, and copied once more.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from mirror.names import KNOWN_KINDS, sidecar_name
-from mirror.record import find_kinds, is_larger_than, read_state, read_status
+from mirror.record import find_kinds, is_larger_than, read_state, require_directory
 
 PAUSE = 100  # times as long as the last listing took
 FAILED_PAUSE_S = 10.0  # before a directory that cannot be listed is tried again, unless somebody waits for it
-GONE_S = 1.0  # a directory that is not there for so long does not come back
+GONE_S = 1.0  # what the records of a directory may lack is forgotten once that was away for so long
 GLANCED = 250  # entries, a tenth of a millisecond; a listing of more is no business of a thread that must not wait
 
 
@@ -34,10 +32,10 @@ class Kinds:
         self._lock = threading.Lock()  # of what follows
         self._seen: dict[Path, frozenset[str]] = {}
         self._look_at: dict[Path, float] = {}
-        self._copied: dict[Path, set[str]] = {}  # ids since the last listing began
-        self._listed: dict[Path, set[str]] = {}  # ids before that, as long as that listing takes
+        self._listings = 0  # begun so far
+        self._copied: dict[Path, dict[str, int]] = {}  # ids that no later listing has looked for, with their number
         self._missed: dict[Path, set[str]] = {}  # ids that were copied without a kind that they have
-        self._gone: dict[Path, float] = {}  # by when a directory that is not there should be back
+        self._back_by: dict[Path, float] = {}  # when a directory that is not there counts as gone
 
     def known(self, directory: Path) -> frozenset[str]:
         """Return what is known of a directory without looking."""
@@ -93,20 +91,19 @@ class Kinds:
             OSError: the directory cannot be read.
         """
         with self._lock:
-            self._copied.setdefault(directory, set()).add(record_id)
-            if new := self.known(directory).difference(kinds):
-                self._note_missed(directory, {record_id}, new)
-            self._gone.pop(directory, None)
+            self._copied.setdefault(directory, {})[record_id] = self._listings
+            self._note_missed(directory, [record_id], self.known(directory).difference(kinds))
+            self._back_by.pop(directory, None)
 
     def unsettled(self) -> list[Path]:
-        """Return the directories in which copied records may have kinds that are not known yet."""
+        """Return the directories whose copied records may lack kinds, or do and have not been offered once more."""
         with self._lock:
-            return list(self._copied | self._listed | self._missed)
+            return list(self._copied.keys() | self._missed.keys())
 
     def to_recheck(self) -> list[Path]:
         """Return those of them that may be listed now; one that is not there is asked for once more soon."""
         now = self._clock()
-        return [path for path in self.unsettled() if self._gone.get(path, self._look_at.get(path, 0.0)) <= now]
+        return [path for path in self.unsettled() if self._back_by.get(path, self._look_at.get(path, 0.0)) <= now]
 
     def recheck(self, directory: Path) -> set[str]:
         """List a directory, and return the copied records that have a kind which was not known then.
@@ -114,10 +111,14 @@ class Kinds:
         Each stays unsettled until ``offered`` says that it will be copied once more.
 
         Raises:
-            OSError: the directory cannot be read.
+            OSError: the directory cannot be read. One that is gone for good has nothing to complete: no error.
         """
         with self._listing:
-            self._list(directory)
+            try:
+                self._list(directory)
+            except (FileNotFoundError, NotADirectoryError):
+                if directory in self._back_by:
+                    raise
         with self._lock:
             return set(self._missed.get(directory, ()))
 
@@ -136,49 +137,45 @@ class Kinds:
     def _list(self, directory: Path) -> None:
         began = self._clock()
         with self._lock:
-            self._listed[directory] = self._copied.pop(directory, set())
+            self._listings += 1
         try:
             kinds = find_kinds(directory)
             with self._lock:
                 self._add(directory, kinds)
-                self._gone.pop(directory, None)
+                self._forget_earlier(directory)
+                self._back_by.pop(directory, None)
                 self._look_at[directory] = self._clock() + PAUSE * (self._clock() - began)
         except (FileNotFoundError, NotADirectoryError):
             with self._lock:
-                self._note_gone(directory)
+                self._note_away(directory)
             raise
         except BaseException:
             with self._lock:
-                self._keep_listed(directory)
                 self._look_at[directory] = self._clock() + FAILED_PAUSE_S
             raise
-        finally:
-            with self._lock:
-                del self._listed[directory]
 
-    def _note_gone(self, directory: Path) -> None:
-        """Forget what a directory's records may lack once it has been away for a while."""
+    def _note_away(self, directory: Path) -> None:
         now = self._clock()
-        if now < self._gone.setdefault(directory, now + GONE_S):
-            self._keep_listed(directory)
-        else:
-            del self._gone[directory]
+        if now >= self._back_by.setdefault(directory, now + GONE_S):
+            del self._back_by[directory]
+            self._forget_earlier(directory)
             self._missed.pop(directory, None)
 
-    def _keep_listed(self, directory: Path) -> None:
-        if listed := self._listed[directory]:
-            self._copied.setdefault(directory, set()).update(listed)
+    def _forget_earlier(self, directory: Path) -> None:
+        """Forget the copies that ended before this listing began."""
+        copied = self._copied.pop(directory, {})
+        if left := {record_id: number for record_id, number in copied.items() if number >= self._listings}:
+            self._copied[directory] = left
 
     def _add(self, directory: Path, kinds: Collection[str]) -> None:
         new = set(kinds) - self.known(directory)
-        copied = self._copied.get(directory, set()) | self._listed.get(directory, set())
-        self._note_missed(directory, copied, new)
+        self._note_missed(directory, self._copied.get(directory, ()), new)
         self._seen[directory] = self.known(directory) | new  # once nobody who lacks them can be overlooked
 
     def _note_missed(self, directory: Path, copied: Collection[str], new: Collection[str]) -> None:
         names = ((record_id, sidecar_name(record_id, kind)) for kind in new for record_id in copied)
         missed = {record_id for record_id, name in names if read_state(directory, name) is not None}
-        if new and copied and read_status(directory, ".") is None:  # then nothing else was there either
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
+        if new and copied:
+            require_directory(directory)
         if missed:
             self._missed.setdefault(directory, set()).update(missed)

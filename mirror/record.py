@@ -71,6 +71,15 @@ def read_state(directory: Path, name: str) -> FileState | None:
     return FileState.of(name, status) if status is not None and stat.S_ISREG(status.st_mode) else None
 
 
+def require_directory(directory: Path) -> None:
+    """Make sure that a directory is there: what was not found in it may else come back with it.
+
+    Raises:
+        OSError: it is not there, or cannot be read.
+    """
+    os.lstat(f"{directory}/.")
+
+
 def read_record(directory: Path, record_id: str, kinds: Collection[str]) -> Record:
     """Look up a record's document and its sidecars of these kinds.
 

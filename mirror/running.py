@@ -70,8 +70,8 @@ class Running:
             waiting.cancel()
             return False
 
-    def wait_drained_or_refused(self, timeout_s: float) -> bool:
-        """Wait as ``wait_drained``, for late records too; not for a store that refuses everything: False."""
+    def wait_drained_or_refused(self, timeout_s: float) -> None:
+        """Wait as ``wait_drained``, for late records too, but not for a store that refuses everything."""
         end = time.monotonic() + timeout_s
         waiting = self.thread.start(self.engine.drained(late_too=True))
         while not waiting.done() and not (self.breaker.state is BreakerState.REFUSED and self.engine.needs_store):
@@ -79,7 +79,7 @@ class Running:
             if left_s <= 0:
                 break
             wait([waiting], min(left_s, ASK_EVERY_S))
-        return not waiting.cancel() and waiting.exception() is None and waiting.result()
+        waiting.cancel()
 
     def end(self) -> None:
         """End every task, bring the last receipts over, let go of everything."""

@@ -180,10 +180,12 @@ class Outbox:
         if spooled is not None:
             self._drop(spooled)
 
-    def _count_dropped(self) -> None:
+    def _count_dropped(self, bug: BaseException | None = None) -> None:
+        """Count a step that no helper is given, and keep the bug that it was lost by for a later call to raise."""
         with self._lock:
             self._dropped += 1
             self._is_whole = False
+            self._bug = self._bug or bug
 
     def _drop(self, step: _Spooled) -> None:
         """Leave a step to the spool."""
@@ -201,9 +203,7 @@ class Outbox:
             try:
                 self._hand_over(job)
             except BaseException as error:  # noqa: BLE001 - a bug: whoever publishes or closes next raises it
-                self._count_dropped()
-                with self._lock:
-                    self._bug = self._bug or error
+                self._count_dropped(error)
                 _say(logging.ERROR, "%s step %d is lost: its index was not built", job.phase, job.step, error=error)
             with self._lock:
                 self._waiting -= 1

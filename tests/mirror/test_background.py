@@ -239,38 +239,6 @@ def test_flushes_at_once_owe_the_same(tmp_path: Path) -> None:
             assert list(threads.map(missing, range(6))) == [set()] * 6
 
 
-def test_a_flush_needs_no_directory_that_is_gone(tmp_path: Path) -> None:
-    """Its records are in the mirror: nobody waits for what cannot come."""
-    records = tmp_path / "records"
-    write_files(records, "tr_a", b"doc")
-    with mirror_on(MemoryStore()) as mirror:
-        mirror.submit(records, "tr_a")
-        eventually(lambda: mirror.stats()["mirrored"] == 1)
-        shutil.rmtree(records)
-        assert mirror.flush(30)
-
-
-def test_a_flush_never_vouches_for_a_directory_that_it_cannot_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It ends all the same, and the next one completes what can be read again."""
-    monkeypatch.setattr("mirror.kinds.PAUSE", 1e9)  # nothing but a flush looks for new kinds after the first copy
-    records, aside = tmp_path / "records", tmp_path / "aside"
-    memory = MemoryStore()
-    with mirror_on(memory) as mirror:
-        write_files(records, "tr_a", b"doc")
-        mirror.submit(records, "tr_a")
-        eventually(lambda: mirror.stats()["mirrored"] == 1)
-        write_files(records, "tr_a", brand_new=b"x")
-        records.rename(aside)
-        records.symlink_to(records)  # nobody can list it, whatever his rights
-        assert not mirror.flush()
-        records.unlink()
-        aside.rename(records)
-        assert mirror.flush(30)
-        assert memory.records == on_disk(records)
-
-
 def test_a_server_is_told_at_once_where_a_record_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Host, path, URI and files, whatever the store does, whether or not the record was handed over."""
     write_files(tmp_path / "records", "tr_a", b"doc", tokens=b"t", experts=b"e")
@@ -556,39 +524,6 @@ def test_a_close_without_the_last_receipts_is_not_complete(tmp_path: Path, caplo
         assert again.flush(30)
     assert set(receipts_in(memory)) == {"tr_a"}
     assert memory.keys_put.count("tr_a.json.zst") == 1
-
-
-@pytest.mark.parametrize("is_readable", [True, False])
-def test_a_close_never_vouches_for_sidecars_that_it_did_not_look_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, is_readable: bool
-) -> None:
-    """Out of time, or where the directory cannot be read any more; the next start finds them."""
-    monkeypatch.setattr("mirror.kinds.PAUSE", 1e9)  # nothing but a close looks for new kinds after the first copy
-    records, aside = tmp_path / "records", tmp_path / "aside"
-    write_files(records, "tr_a", b"doc")
-    memory = MemoryStore()
-    mirror = mirror_on(memory)
-    mirror.submit(records, "tr_a")
-    eventually(lambda: mirror.stats()["mirrored"] == 1)
-    assert mirror.drain(30)  # the receipt is there, too
-    write_files(records, "tr_b", b"doc")
-    mirror.submit(records, "tr_b")
-    eventually(lambda: mirror.stats()["mirrored"] == 2)
-    write_files(records, "tr_b", brand_new=b"x")
-    if not is_readable:
-        records.rename(aside)
-        records.symlink_to(records)
-    assert not mirror.close(0 if is_readable else 30)
-    assert not mirror.close()
-    assert not mirror.flush(0)
-    assert f"sidecars of new kinds in {records} did not take place" in caplog.text
-    if not is_readable:
-        records.unlink()
-        aside.rename(records)
-    with mirror_on(memory) as again:
-        again.scan(records)
-        assert again.flush(30)
-    assert memory.records == on_disk(records)
 
 
 def test_a_closed_mirror_takes_nothing_and_raises_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A record directory that is away for a moment, or for good, hides nothing and makes nobody wait for ever."""
+"""What a flush and a close owe to sidecars of kinds that nobody knew, also where their directory is away."""
 
 from __future__ import annotations
 
@@ -78,11 +78,10 @@ def test_a_record_handed_over_while_it_is_away_is_late_and_not_lost(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is copied once its directory is back."""
-    write_files(scene.records, "tr_b", b"doc")
     assert scene.mirror.flush(30)
     scene.go_away()
-    write_files(scene.aside, "tr_c", b"doc")
-    for record_id in ("tr_a", "tr_c"):  # one is in the mirror, the other is not
+    write_files(scene.aside, "tr_b", b"doc")
+    for record_id in ("tr_a", "tr_b"):  # one is in the mirror, the other is not
         scene.mirror.submit(scene.records, record_id)
     eventually(lambda: scene.mirror.stats()["late"] == 2)
     scene.come_back()
@@ -90,8 +89,36 @@ def test_a_record_handed_over_while_it_is_away_is_late_and_not_lost(
     assert scene.mirror.stats()["failed"] == scene.mirror.stats()["lost"] == 0
     assert "lost" not in caplog.text
     assert_books_balance(scene.mirror)
-    scene.mirror.scan(scene.records)
-    assert scene.mirror.flush(30)
+    assert scene.is_whole
+
+
+@pytest.mark.parametrize("ask", [RecordMirror.flush, RecordMirror.close])
+def test_one_that_cannot_be_read_is_not_vouched_for(
+    scene: Scene, caplog: pytest.LogCaptureFixture, ask: Callable[[RecordMirror, float], bool]
+) -> None:
+    """Whoever waits is told long before his time is over, and so is who asks afterwards."""
+    scene.go_away()
+    scene.records.symlink_to(scene.records)  # nobody can list it, whatever his rights
+    assert not ask(scene.mirror, 1e6)
+    assert not ask(scene.mirror, 0)
+    assert f"for new kinds of sidecars in {scene.records}: " in caplog.text
+    scene.records.unlink()
+    scene.come_back()
+    with mirror_on(scene.memory) as again:
+        again.scan(scene.records)
+        assert again.flush(30)
+    assert scene.is_whole
+
+
+def test_a_close_without_time_to_look_is_not_complete(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """It says so, and the next start finds what it did not look for."""
+    assert not scene.mirror.close(0)
+    assert not scene.mirror.close()
+    assert not scene.mirror.flush(0)
+    assert f"sidecars of new kinds in {scene.records} did not take place" in caplog.text
+    with mirror_on(scene.memory) as again:
+        again.scan(scene.records)
+        assert again.flush(30)
     assert scene.is_whole
 
 
