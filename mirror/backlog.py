@@ -14,7 +14,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -191,10 +191,11 @@ class Backlog:
         with self._lock:
             return self._late.due(math.inf)
 
-    def due(self, now: float) -> list[Path]:
-        """Return the directories whose late records may be looked for now."""
+    def due(self, now: float, *, though_busy: Container[Path] = ()) -> list[Path]:
+        """Return the directories whose late records may be looked for now; while much is pending only some."""
         with self._lock:
-            return [] if self._pending > self._size // 2 else self._late.due(now)
+            is_busy = self._pending > self._size // 2
+            return [path for path in self._late.due(now) if not is_busy or path in though_busy]
 
     def postpone(self, directory: Path, look_at: float) -> None:
         """Look for a directory's late records no earlier than this."""

@@ -37,13 +37,13 @@ from mirror.record_directory import RecordDirectory, RecordReceipts
 from mirror.reliable import ReliableStore
 from mirror.stats import Totals
 from mirror.stores.threads import DaemonThreads
+from mirror.unreadable import TRIES, Unreadable
 
 logger = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 3.0  # while there are new receipts
 TICK_S = 1.0  # how often late directories are considered
 RETRY_S = 1.0  # while somebody waits for what failed
-RECHECKS = 5  # of a directory that cannot be read, before whoever waits is told
 ROUNDS = 3  # of rechecks for whoever waits: what one finds is copied once more, and so is to be rechecked itself
 LAST_FLUSH_S = 5.0  # for the last receipts when a close runs out of time
 
@@ -90,7 +90,7 @@ class Engine:
         self._errands = Errands(self.wake.set)
         self._news = asyncio.Event()  # set when a record has left the backlog, or may have
         self._store_was_away = False
-        self._unread: set[Path] = set()  # directories that the last look for late records could not read
+        self._unreadable = Unreadable()
 
     async def run(self) -> None:
         """Work until cancelled, then end every task."""
@@ -127,18 +127,17 @@ class Engine:
             False if a directory cannot be read any more, so that nobody knows what is left of it to copy.
         """
         if late_too:  # somebody who waits has them looked for at once
-            for path in self._unread:
-                self._backlog.postpone(path, 0.0)
-            self._unread.clear()
+            self._unreadable.try_anew()
+            self._backlog.look_now()
         self.wake.set()
         await self._settled(late_too=late_too)
         await self._errands.wait(but=self._ask)  # looks may find more, and learn of kinds that copies under way lack
         is_settled = await self._settled(late_too=late_too)
         is_readable = True
         for _ in range(ROUNDS):
-            if not (is_readable and (paths := self._kinds.unsettled())):
+            if not (is_readable and (paths := self._kinds.unsettled(gone_too=True))):
                 break
-            is_readable = all([await self._rechecked(path) for path in paths])
+            is_readable = all(await asyncio.gather(*map(self._rechecked, paths)))
             is_settled = await self._settled(late_too=late_too)
         while True:
             try:
@@ -150,7 +149,7 @@ class Engine:
 
     async def _rechecked(self, path: Path) -> bool:
         """Have what a recheck of a directory finds offered; False: it cannot be read."""
-        for _ in range(RECHECKS):
+        for _ in range(TRIES):
             if await self._errands.anew(self._recheck, path):
                 return True
             await asyncio.sleep(RETRY_S)
@@ -163,10 +162,14 @@ class Engine:
             False if late records are left, all in directories that cannot be read.
         """
         mark = self._backlog.mark()
-        while not self._backlog.is_settled(mark) or (late_too and not self._unread.issuperset(self._backlog.late_in())):
+        while not (self._backlog.is_settled(mark) and (not late_too or self._has_looked())):
             self._news.clear()
             await self._news.wait()
         return not (late_too and self._backlog.late)
+
+    def _has_looked(self) -> bool:
+        """Whether nothing is late but where nobody can look."""
+        return all(map(self._unreadable.is_given_up, self._backlog.late_in()))
 
     async def last_flush(self) -> None:
         """Bring the last receipts into the mirror, if that is quick: a restart would find them beside the records."""
@@ -230,7 +233,7 @@ class Engine:
                 self._settle_unseen(directory, record_id, state)
             self._backlog.settle_late(path, None, Outcome.UNCHANGED, late_unnamed)
             self.totals.unchanged += records
-            self._unread.discard(path)
+            self._unreadable.was_read(path)
             self.wake.set()
         return Looked(records, files)
 
@@ -246,6 +249,7 @@ class Engine:
         try:
             is_copied = directory.holds(record_id, self._kinds.known(directory.path), self._copier.exclude)
         except RecordGoneError:
+            require_directory(directory.path)
             return True
         return is_copied or self.given_up.has(directory.path, record_id)
 
@@ -256,6 +260,12 @@ class Engine:
         elif document is None and directory.ledger.get(record_id) is None:
             self._lose(directory.path, record_id)
             outcome = Outcome.FAILED
+        elif (
+            document is not None
+            and directory.wanted(record_id)
+            and not directory.ledger.covered({record_id: document}, self._copier.exclude)
+        ):
+            return  # it came, or came back, during the look: the next one finds it
         else:
             outcome = Outcome.UNCHANGED
         self._backlog.settle_late(directory.path, record_id, outcome)
@@ -278,7 +288,7 @@ class Engine:
         if self._store_was_away:
             self._store_was_away = False
             self._backlog.look_now()
-        for path in self._backlog.due(time.time()):
+        for path in self._backlog.due(time.time(), though_busy=self._unreadable):
             self._errands.begin(self._look_for_late, path)
 
     def _start_asking(self) -> None:
@@ -301,11 +311,11 @@ class Engine:
         """Have records completed that were copied without a kind that they have; False: nobody could look."""
         try:
             missed = await self._threads.run(self._kinds.recheck, path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False  # it may come back
         except OSError as error:
-            logger.warning("cannot look for new kinds of sidecars in %s: %s", path, error)
+            self._unreadable.tell(path, error)
             return False
+        if not self._kinds.is_away(path):
+            self._unreadable.was_read(path)
         for record_id in missed:
             if await self._offer(path, record_id, time.time(), owed=True) is not Added.CLOSED:
                 self._kinds.offered(path, record_id)
@@ -316,8 +326,19 @@ class Engine:
             self._backlog.postpone(path, time.time() + self._rescan_s)
             await self.look_at(path)
         except (OSError, RecordError) as error:
-            self._unread.add(path)
-            logger.warning("cannot look for late records in %s: %s", path, error)
+            if not self._unreadable.failed(path, error):
+                self._backlog.postpone(path, time.time() + RETRY_S)
+            elif isinstance(error, FileNotFoundError | NotADirectoryError) and self._unreadable.is_away_for_long(path):
+                self._lose_all(path)
+
+    def _lose_all(self, path: Path) -> None:
+        """Wait no longer for what is late in a directory that does not come back."""
+        late_ids, late_unnamed = self._backlog.looking(path)
+        for record_id in late_ids:
+            self._lose(path, record_id)
+            self._backlog.settle_late(path, record_id, Outcome.FAILED)
+        self.totals.lost += late_unnamed
+        self._backlog.settle_late(path, None, Outcome.FAILED, late_unnamed)
 
     async def _copy_on(self, job: Job) -> None:
         """Copy a record, and then whatever waits, until nothing does."""
@@ -352,6 +373,8 @@ class Engine:
             return await self._copy_one(job)
         except RecordGoneError:
             require_directory(job.directory)
+            if read_state(job.directory, document_name(job.record_id)) is not None:
+                return Outcome.LATE  # it came, or came back, just now
             return await self._gone(job)
 
     async def _copy_one(self, job: Job) -> Outcome:

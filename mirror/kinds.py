@@ -18,7 +18,9 @@ from mirror.record import find_kinds, is_larger_than, read_state, require_direct
 
 PAUSE = 100  # times as long as the last listing took
 FAILED_PAUSE_S = 10.0  # before a directory that cannot be listed is tried again, unless somebody waits for it
-GONE_S = 1.0  # what the records of a directory may lack is forgotten once that was away for so long
+GONE_S = 1.0  # a directory that is away for so long is waited for no more, and looked for less and less often
+MOST_PAUSE_S = 60.0  # between looks for it
+FORGET_S = 3600.0  # after which what its records may lack is forgotten
 GLANCED = 250  # entries, a tenth of a millisecond; a listing of more is no business of a thread that must not wait
 
 
@@ -35,7 +37,7 @@ class Kinds:
         self._listings = 0  # begun so far
         self._copied: dict[Path, dict[str, int]] = {}  # ids that no later listing has looked for, with their number
         self._missed: dict[Path, set[str]] = {}  # ids that were copied without a kind that they have
-        self._back_by: dict[Path, float] = {}  # when a directory that is not there counts as gone
+        self._away: dict[Path, tuple[float, float]] = {}  # since when a directory is, and when that was last seen
 
     def known(self, directory: Path) -> frozenset[str]:
         """Return what is known of a directory without looking."""
@@ -93,17 +95,26 @@ class Kinds:
         with self._lock:
             self._copied.setdefault(directory, {})[record_id] = self._listings
             self._note_missed(directory, [record_id], self.known(directory).difference(kinds))
-            self._back_by.pop(directory, None)
+            self._away.pop(directory, None)
 
-    def unsettled(self) -> list[Path]:
-        """Return the directories whose copied records may lack kinds, or do and have not been offered once more."""
+    def unsettled(self, *, gone_too: bool = False) -> list[Path]:
+        """Return the directories whose copied records may lack kinds, or do and have not been offered once more.
+
+        ``gone_too``: also those that have been away for a while, and may come back.
+        """
         with self._lock:
-            return list(self._copied.keys() | self._missed.keys())
+            return [
+                path for path in self._copied.keys() | self._missed.keys() if gone_too or self._away_s(path) < GONE_S
+            ]
+
+    def is_away(self, directory: Path) -> bool:
+        """Whether a directory was not there when it was last listed."""
+        return directory in self._away
 
     def to_recheck(self) -> list[Path]:
-        """Return those of them that may be listed now; one that is not there is asked for once more soon."""
+        """Return all of them that may be listed now."""
         now = self._clock()
-        return [path for path in self.unsettled() if self._back_by.get(path, self._look_at.get(path, 0.0)) <= now]
+        return [path for path in self.unsettled(gone_too=True) if self._next_look_at(path) <= now]
 
     def recheck(self, directory: Path) -> set[str]:
         """List a directory, and return the copied records that have a kind which was not known then.
@@ -111,14 +122,15 @@ class Kinds:
         Each stays unsettled until ``offered`` says that it will be copied once more.
 
         Raises:
-            OSError: the directory cannot be read. One that is gone for good has nothing to complete: no error.
+            OSError: the directory cannot be read. One that has been away for a while has nothing to complete: no error.
         """
         with self._listing:
             try:
                 self._list(directory)
             except (FileNotFoundError, NotADirectoryError):
-                if directory in self._back_by:
+                if directory in self.unsettled():
                     raise
+                return set()
         with self._lock:
             return set(self._missed.get(directory, ()))
 
@@ -143,7 +155,7 @@ class Kinds:
             with self._lock:
                 self._add(directory, kinds)
                 self._forget_earlier(directory)
-                self._back_by.pop(directory, None)
+                self._away.pop(directory, None)
                 self._look_at[directory] = self._clock() + PAUSE * (self._clock() - began)
         except (FileNotFoundError, NotADirectoryError):
             with self._lock:
@@ -156,10 +168,22 @@ class Kinds:
 
     def _note_away(self, directory: Path) -> None:
         now = self._clock()
-        if now >= self._back_by.setdefault(directory, now + GONE_S):
-            del self._back_by[directory]
+        since, _ = self._away.get(directory, (now, now))
+        self._away[directory] = since, now
+        if now - since >= FORGET_S:
+            del self._away[directory]
             self._forget_earlier(directory)
             self._missed.pop(directory, None)
+
+    def _away_s(self, directory: Path) -> float:
+        since, seen = self._away.get(directory, (0.0, 0.0))
+        return seen - since
+
+    def _next_look_at(self, directory: Path) -> float:
+        if directory not in self._away:
+            return self._look_at.get(directory, 0.0)
+        _, seen = self._away[directory]
+        return seen + min(max(GONE_S, self._away_s(directory)), MOST_PAUSE_S)
 
     def _forget_earlier(self, directory: Path) -> None:
         """Forget the copies that ended before this listing began."""
@@ -174,8 +198,11 @@ class Kinds:
 
     def _note_missed(self, directory: Path, copied: Collection[str], new: Collection[str]) -> None:
         names = ((record_id, sidecar_name(record_id, kind)) for kind in new for record_id in copied)
-        missed = {record_id for record_id, name in names if read_state(directory, name) is not None}
-        if new and copied:
-            require_directory(directory)
+        missed: set[str] = set()
+        for record_id, name in names:
+            if read_state(directory, name) is not None:
+                missed.add(record_id)
+            else:
+                require_directory(directory)
         if missed:
             self._missed.setdefault(directory, set()).update(missed)

@@ -149,8 +149,9 @@ def iter_batches(directory: Path, size: int, *, but: Collection[str] = ()) -> It
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue  # deleted while we looked
+            except FileNotFoundError:  # deleted while we looked
+                require_directory(directory)
+                continue
             if not stat.S_ISREG(status.st_mode):
                 continue
             state = FileState(name, status.st_size, status.st_ctime_ns, status.st_ino)

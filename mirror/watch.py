@@ -93,4 +93,4 @@ class Watch:
         looking.join(max(0.0, deadline - time.monotonic()))
         saw_everything = not looking.is_alive() and all(looked)
         copied_everything = self._mirror.close(max(0.0, deadline - time.monotonic()))
-        return saw_everything and copied_everything and not self._mirror.left()
+        return saw_everything and copied_everything and not (self._mirror.left() or self._mirror.stats()["lost"])

@@ -9,7 +9,7 @@ from pathlib import Path, PosixPath
 
 import pytest
 
-from mirror.kinds import GLANCED, GONE_S, PAUSE, Kinds
+from mirror.kinds import FORGET_S, GLANCED, GONE_S, MOST_PAUSE_S, PAUSE, Kinds
 from mirror.names import KNOWN_KINDS
 from tests.mirror.fake_clock import FakeClock
 from tests.mirror.local_records import write_files
@@ -181,7 +181,7 @@ def test_a_glance_at_nothing_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_gone_has_nothing_to_complete(tmp_path: Path) -> None:
-    """What was copied from it stays copied, and it is looked for once more, a while later."""
+    """What was copied from it stays copied, and it is looked for less and less often, and in the end no more."""
     clock = FakeClock()
     kinds = Kinds(clock=clock)
     gone = tmp_path / "gone"
@@ -198,6 +198,33 @@ def test_a_directory_that_is_gone_has_nothing_to_complete(tmp_path: Path) -> Non
     assert kinds.to_recheck() == [gone]
     assert kinds.recheck(gone) == set()
     assert kinds.unsettled() == []
+    looks = 0
+    while kinds.unsettled(gone_too=True):
+        clock.now += 1.0
+        if kinds.to_recheck():
+            looks += 1
+            assert kinds.recheck(gone) == set()
+            assert kinds.is_away(gone) or clock.now >= FORGET_S
+    assert clock.now >= FORGET_S
+    assert looks < 2 * FORGET_S / MOST_PAUSE_S
+
+
+def test_a_directory_that_comes_back_after_long_is_completed_too(tmp_path: Path) -> None:
+    """Nobody waited for it; what its records lack was not forgotten."""
+    clock = FakeClock()
+    kinds = Kinds(clock=clock)
+    directory, aside = tmp_path / "records", tmp_path / "aside"
+    write_files(directory, "tr_a", brand_new=b"x")
+    kinds.copied(directory, "tr_a", KNOWN_KINDS)
+    directory.rename(aside)
+    with pytest.raises(FileNotFoundError):
+        kinds.recheck(directory)
+    clock.now += FORGET_S / 2
+    assert kinds.recheck(directory) == set()
+    aside.rename(directory)
+    assert kinds.unsettled() == []
+    assert kinds.recheck(directory) == {"tr_a"}
+    assert kinds.unsettled() == [directory]
 
 
 def test_a_directory_that_comes_back_is_completed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from mirror import RecordMirror
 from mirror.errors import AccessDeniedError
 from mirror.kinds import Kinds
 from mirror.store import Data, Stored
-from mirror.testing.stores import MemoryStore, Moment
+from mirror.testing.stores import FaultyStore, MemoryStore, Moment
 from tests.mirror.local_records import write_files
 from tests.mirror.mirrors_in_memory import (
     assert_books_balance,
@@ -23,6 +23,7 @@ from tests.mirror.mirrors_in_memory import (
     mirror_on,
     on_disk,
     receipts_in,
+    stalling,
 )
 from tests.mirror.moments import MOMENTS
 
@@ -54,7 +55,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr("mirror.engine.FLUSH_EVERY_S", 0.01)
     records, memory = tmp_path / "records", MemoryStore()
     write_files(records, "tr_a", b"doc")
-    mirror = mirror_on(memory)
+    mirror = mirror_on(memory, rescan_s=3600)
     mirror.submit(records, "tr_a")
     eventually(lambda: "tr_a" in receipts_in(memory))
     write_files(records, "tr_a", brand_new=b"x")
@@ -74,17 +75,21 @@ def test_one_that_is_away_for_a_moment_is_looked_at_when_it_is_back(
     assert scene.is_whole
 
 
+@pytest.mark.parametrize("comes_back_first", [True, False])
 def test_a_record_handed_over_while_it_is_away_is_late_and_not_lost(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+    scene: Scene, caplog: pytest.LogCaptureFixture, *, comes_back_first: bool
 ) -> None:
-    """It is copied once its directory is back."""
+    """It is copied once its directory is back, as soon as somebody waits."""
     assert scene.mirror.flush(30)
     scene.go_away()
     write_files(scene.aside, "tr_b", b"doc")
     for record_id in ("tr_a", "tr_b"):  # one is in the mirror, the other is not
         scene.mirror.submit(scene.records, record_id)
     eventually(lambda: scene.mirror.stats()["late"] == 2)
-    scene.come_back()
+    if comes_back_first:
+        scene.come_back()
+    else:
+        threading.Timer(0.2, scene.come_back).start()
     assert scene.mirror.flush(30)
     assert scene.mirror.stats()["failed"] == scene.mirror.stats()["lost"] == 0
     assert "lost" not in caplog.text
@@ -101,7 +106,7 @@ def test_one_that_cannot_be_read_is_not_vouched_for(
     scene.records.symlink_to(scene.records)  # nobody can list it, whatever his rights
     assert not ask(scene.mirror, 1e6)
     assert not ask(scene.mirror, 0)
-    assert f"for new kinds of sidecars in {scene.records}: " in caplog.text
+    assert f"new kinds of sidecars in {scene.records}, which is tried again" in caplog.text
     scene.records.unlink()
     scene.come_back()
     with mirror_on(scene.memory) as again:
@@ -122,8 +127,64 @@ def test_a_close_without_time_to_look_is_not_complete(scene: Scene, caplog: pyte
     assert scene.is_whole
 
 
-def test_nobody_waits_for_ever_for_one_that_does_not_come_back(tmp_path: Path) -> None:
+def test_one_that_comes_back_later_is_completed_then(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for it meanwhile."""
+    monkeypatch.setattr("mirror.kinds.GONE_S", 0.01)
+    scene.go_away()
+    assert scene.mirror.flush()
+    scene.come_back()
+    assert scene.mirror.flush(30)
+    assert scene.is_whole
+    assert scene.mirror.close(0)
+
+
+def test_a_busy_server_is_told_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much waits to be copied, a directory that cannot be read is looked for while somebody waits."""
+    monkeypatch.setattr("mirror.engine.RETRY_S", 0.01)
+    monkeypatch.setattr("mirror.engine.TICK_S", 0.01)
+    records = tmp_path / "records"
+    stall, fault = stalling()
+    memory = MemoryStore()
+    mirror = mirror_on(FaultyStore(memory, fault), queue_size=4, rescan_s=3600)
+    mirror.submit(tmp_path / "absent", "tr_x")
+    assert not mirror.flush()
+    for number in range(4):
+        write_files(records, f"tr_{number}", b"doc")
+        mirror.submit(records, f"tr_{number}")
+    with ThreadPoolExecutor(1) as thread:
+        flushing = thread.submit(mirror.flush, 60)
+        stall.reached.wait()
+        write_files(tmp_path / "absent", "tr_x", b"doc")
+        stall.released.happen()
+        assert flushing.result()
+    assert memory.records == on_disk(records) | on_disk(tmp_path / "absent")
+    assert mirror.close(30)
+
+
+def test_what_does_not_come_back_for_long_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once that a directory cannot be read, and then which records are lost; the books say so too."""
+    monkeypatch.setattr("mirror.engine.RETRY_S", 0.01)
+    monkeypatch.setattr("mirror.engine.TICK_S", 0.01)
+    with mirror_on(MemoryStore(), rescan_s=0.01) as mirror:
+        for record_id in ("tr_a", "tr_b"):
+            mirror.submit(tmp_path / "absent", record_id)
+        for _ in range(3):
+            assert not mirror.flush()
+        assert len(caplog.messages) == 1
+        monkeypatch.setattr("mirror.unreadable.LOST_AFTER_S", 0.0)
+        eventually(lambda: mirror.stats()["lost"] == 2)
+        assert (mirror.stats()["failed"], mirror.stats()["late"]) == (2, 0)
+        assert mirror.flush()
+        assert_books_balance(mirror)
+    assert sum("is lost" in message for message in caplog.messages) == 2
+
+
+def test_nobody_waits_for_ever_for_one_that_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flush ends, with False, as does a close long before its time is over; what comes back is copied."""
+    monkeypatch.setattr("mirror.engine.RETRY_S", 0.01)
+    monkeypatch.setattr("mirror.engine.TICK_S", 0.01)
     records = tmp_path / "records"
     memory = MemoryStore()
     with mirror_on(memory) as mirror:

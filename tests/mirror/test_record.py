@@ -9,7 +9,7 @@ import pytest
 
 from mirror.errors import RecordGoneError
 from mirror.names import KNOWN_KINDS
-from mirror.record import FileState, find_kinds, iter_entries, read_record, read_state
+from mirror.record import FileState, find_kinds, iter_batches, iter_entries, read_record, read_state
 from mirror.samples import write_litter
 from tests.mirror.local_records import replace_file, state_of, write_files
 
@@ -107,6 +107,25 @@ def test_a_documents_name_may_be_as_long_as_any(tmp_path: Path) -> None:
     record_id = "x" * (255 - len(".json.zst"))
     write_files(tmp_path, record_id)
     assert [state.name for state in read_record(tmp_path, record_id, KNOWN_KINDS).files] == [f"{record_id}.json.zst"]
+
+
+def test_a_directory_that_goes_away_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    """A file that was deleted meanwhile is none; all of them, with their directory, may come back."""
+    records = tmp_path / "records"
+    for number in range(3):
+        write_files(records, f"tr_{number}", b"doc")
+    batches = iter_batches(records, 1)
+    (seen,) = next(batches).documents
+    for number in range(3):
+        if f"tr_{number}" != seen:
+            (records / f"tr_{number}.json.zst").unlink()
+            break
+    assert len(list(batches)) == 1
+    batches = iter_batches(records, 1)
+    next(batches)
+    records.rename(tmp_path / "aside")
+    with pytest.raises(FileNotFoundError):
+        next(batches)
 
 
 def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
