@@ -70,7 +70,7 @@ class SyncSummary:
     retried: int  # requests
     lost: int  # records whose files disappeared before they were copied
     left: tuple[Left, ...]  # records that are not in the mirror, as far as they have a name
-    problems: tuple[str, ...]  # directories that could not be read
+    problems: tuple[str, ...]  # of directories that could not be read
     looked_at_everything: bool
 
     @property
@@ -172,7 +172,7 @@ class _Work:
     include: Collection[str]
     stopping: Stopping
     unchanged: int = 0  # files
-    problems: list[str] = field(default_factory=list)
+    problems: dict[Path | None, str] = field(default_factory=dict)  # by directory
     finished: bool = False
     closing: bool = False  # set before the mirror is closed: what fails from then on is no news
     crash: BaseException | None = None
@@ -190,7 +190,10 @@ class _Work:
                 list(self._look())
                 is_complete = self.mirror.drain()
             if not is_complete and not self.closing:
-                self.problems.append("a record directory cannot be read any more: the log says which")
+                self.problems[None] = "a record directory cannot be read any more: the log says which"
+            for directory in self.directories:
+                if not directory.is_dir():
+                    self.problems.setdefault(directory, f"{directory} is not there any more")
             self.finished = True
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
             if not self.closing:
@@ -204,7 +207,7 @@ class _Work:
             try:
                 yield self.mirror.scan(directory, include=self.include).files
             except OSError as error:
-                self.problems.append(f"{directory} cannot be read: {error.strerror or error}")
+                self.problems[directory] = f"{directory} cannot be read: {error.strerror or error}"
 
 
 def _supervise(
@@ -263,6 +266,6 @@ def _sum_up(mirror: RecordMirror, work: _Work, ended: Ended, reason: str | None,
         retried=stats["retried"],
         lost=stats["lost"],
         left=left,
-        problems=tuple(work.problems),
+        problems=tuple(work.problems.values()),
         looked_at_everything=work.finished,
     )

@@ -13,6 +13,7 @@ from mirror.sync import Ended, Limits, check_directories, sync
 from mirror.terminal.progress import Tally
 from mirror.terminal.stopping import Stopping
 from tests.mirror.local_records import write_files
+from tests.mirror.moments import Moments
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,18 @@ def test_a_directory_that_vanishes_is_a_problem_of_its_own(tmp_path: Path) -> No
     summary = sync([tmp_path / "nowhere", tmp_path / "records"], tmp_path / "m", MirrorConfig(), stopping=Stopping())
     assert (summary.copied, summary.missing) == (1, 1)
     assert summary.problems == (f"{tmp_path / 'nowhere'} cannot be read: No such file or directory",)
+
+
+def test_a_directory_that_vanishes_meanwhile_is_a_problem_too(tmp_path: Path, moments: Moments) -> None:
+    """Nobody knows what it would have had by the end."""
+    write_files(tmp_path / "records", "tr_a")
+    other = tmp_path / "other"
+    other.mkdir()
+    moments.before("open", "tr_a.json.zst", other.rmdir)
+    summary = sync([other, tmp_path / "records"], tmp_path / "m", MirrorConfig(), stopping=Stopping())
+    assert moments.are_over
+    assert (summary.copied, summary.missing) == (1, 1)
+    assert summary.problems == (f"{other} is not there any more",)
 
 
 def test_a_mirror_that_cannot_be_written_is_given_up(tmp_path: Path) -> None:
