@@ -20,7 +20,7 @@ class Unreadable:
         """Know of none."""
         self._clock = clock
         self._since: dict[Path, float] = {}
-        self._tries: dict[Path, int] = {}  # since somebody began to wait
+        self._tries: dict[Path, int] = {}  # that failed
 
     def tell(self, path: Path, error: Exception) -> None:
         """Say that a directory cannot be read, unless that was said and it was not read since."""
@@ -31,7 +31,7 @@ class Unreadable:
             )
 
     def failed(self, path: Path, error: Exception) -> bool:
-        """Count a look for late records that could not be taken; False if it should be soon taken again."""
+        """Count a look for late records that could not be taken; False if it should be taken again soon."""
         self.tell(path, error)
         self._tries[path] = self._tries.get(path, 0) + 1
         return self.is_given_up(path)
@@ -42,8 +42,8 @@ class Unreadable:
         self._tries.pop(path, None)
 
     def try_anew(self) -> None:
-        """Give each as many tries as any other: somebody begins to wait."""
-        self._tries.clear()
+        """Try those again that were given up: somebody begins to wait, perhaps not the only one."""
+        self._tries = {path: tries for path, tries in self._tries.items() if tries < TRIES}
 
     def is_given_up(self, path: Path) -> bool:
         """Whether all tries have failed."""

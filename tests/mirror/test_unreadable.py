@@ -37,6 +37,16 @@ def test_it_is_given_up_after_some_tries_and_tried_anew_for_whoever_waits_next()
         assert not unreadable.is_given_up(HERE)
 
 
+def test_who_begins_to_wait_takes_no_try_from_those_who_do() -> None:
+    """Else one who asks again and again would keep the others waiting."""
+    unreadable = Unreadable(clock=FakeClock())
+    for _ in range(TRIES - 1):
+        unreadable.try_anew()
+        assert not unreadable.failed(HERE, GONE)
+    unreadable.try_anew()
+    assert unreadable.failed(HERE, GONE)
+
+
 def test_it_is_not_expected_back_after_long() -> None:
     """Counted from when it was first found out, since it was last read."""
     clock = FakeClock()
