@@ -294,11 +294,16 @@ class RecordMirror:
         if left:
             names = ", ".join(self._backlog.names(NAMED))
             logger.warning(
-                "closed with %d records not in the mirror yet; they are on disk and the next start copies them: %s%s",
+                "closed with %d records not in the mirror yet; the next start copies them from disk: %s%s",
                 left,
                 names,
                 ", ..." if left > NAMED else "",
             )
+            if absent := [str(directory) for directory in self._backlog.late_in() if not os.path.isdir(directory)]:  # noqa: PTH112
+                logger.warning(
+                    "of these, what was handed over in %s cannot be copied: no such directory is there now",
+                    ", ".join(absent),
+                )
         if self._receipts_waiting():
             logger.warning(
                 "closed with %d receipts not in the mirror yet; they are kept beside the records and the next start "

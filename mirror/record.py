@@ -77,7 +77,10 @@ def require_directory(directory: Path) -> None:
     Raises:
         OSError: it is not there, or cannot be read.
     """
-    os.lstat(f"{directory}/.")
+    try:
+        os.lstat(f"{directory}/.")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(directory)) from None
 
 
 def read_record(directory: Path, record_id: str, kinds: Collection[str]) -> Record:

@@ -27,7 +27,9 @@ class Unreadable:
         if path not in self._since:
             self._since[path] = self._clock()
             logger.warning(
-                "cannot look for records and new kinds of sidecars in %s, which is tried again: %s", path, error
+                "cannot read the record directory %s: what was handed over there waits until it is back: %s",
+                path,
+                error,
             )
 
     def failed(self, path: Path, error: Exception) -> bool:
@@ -37,8 +39,9 @@ class Unreadable:
         return self.is_given_up(path)
 
     def was_read(self, path: Path) -> None:
-        """Note that a directory can be read."""
-        self._since.pop(path, None)
+        """Note that a directory can be read, and say so where it could not."""
+        if (since := self._since.pop(path, None)) is not None:
+            logger.warning("can read the record directory %s again, after %.0f s", path, self._clock() - since)
         self._tries.pop(path, None)
 
     def try_anew(self) -> None:

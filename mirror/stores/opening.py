@@ -69,6 +69,9 @@ def _check_protocol(location: Location) -> None:
         ) from error
 
 
+DIRECTORY_OPTIONS = {"auto_mkdir"}  # of fsspec's file system; a mirror's directories are made anyway
+
+
 def check_settings(location: Location, config: MirrorConfig) -> None:
     """Make sure that a mirror can be opened as its settings say, as far as that shows without contacting anything.
 
@@ -76,6 +79,13 @@ def check_settings(location: Location, config: MirrorConfig) -> None:
         ConfigError: nothing installed can open it, or its library does not take the storage options.
     """
     _check_protocol(location)
+    others = sorted(config.storage_options.keys() - DIRECTORY_OPTIONS)
+    if location.protocol == "file" and others:
+        given = ", ".join(map(repr, others))
+        raise ConfigError(
+            f"a mirror in a directory takes no storage options, but {given} is given: leave that out, or correct the "
+            f"mirror's URL, which begins like s3://bucket for any other store"
+        )
     check_options(location, config.storage_options, _redactor(location, config.storage_options))
 
 

@@ -94,15 +94,16 @@ def report_repair(result: RepairResult, url: str, output: Output, *, applied: bo
     for record_id, reason in result.failed.items():
         output.error(f"{record_id}: {reason}", id=record_id)
     failed = sum(len(step.names) for step in plan.steps if step.record_id in result.failed)
+    others = how_checked([found], output)
     if not found.damage:
-        text = f"nothing to do: {plural(found.present + found.intact, 'file')} in {url} as they should be"
+        text = f"nothing to do in {url}: {others}"
     elif applied:
         text = f"restored {plural(result.restored_files, 'file')}, {format_bytes(result.restored_bytes)}, in {url}"
-        text += f"; {failed:,} failed, {len(plan.hopeless):,} without a source"
+        text += f"; {failed:,} failed, {len(plan.hopeless):,} without a source; of the others {others}"
     else:
         restorable = sum(len(step.names) for step in plan.steps)
         text = f"would restore {plural(restorable, 'file')} in {url}; {len(plan.hopeless):,} without a source; "
-        text += "nothing was changed"
+        text += f"of the others {others}; nothing was changed"
     if found.unchecked:
         text += f"; {found.unchecked:,} not checked"
     return output.summary(

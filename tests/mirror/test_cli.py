@@ -276,7 +276,24 @@ def test_the_summary_of_verify_and_repair(line: Line, records: Path, tmp_path: P
     assert (mended.code, mended.summary["copied"], mended.summary["findings"]) == (0, 3, 3)
     assert line("verify", "--download", mirror, records).code == 0
     again = line("repair", "--download", mirror, records)
-    assert (again.code, again.out.startswith("nothing to do: 40 files")) == (0, True)
+    assert (again.code, again.out) == (
+        0,
+        f"nothing to do in file://{mirror}: 40 intact by hash, 0 present by size and identity\n",
+    )
+    assert "nothing was hashed" not in again.err
+
+
+def test_a_repair_that_hashed_nothing_says_so(line: Line, records: Path, tmp_path: Path) -> None:
+    """A bit that was flipped in a mirror without ETags does not show, whether or not something else was restored."""
+    mirror = tmp_path / "mirror"
+    line("sync", records, mirror)
+    names = sorted(path.name for path in mirror.glob("*.zst"))
+    (mirror / names[0]).unlink()
+    for says, others in (("would restore 1 file ", 39), ("restored 1 file, ", 39), ("nothing to do in ", 40)):
+        said = line("repair", *(["--dry-run"] if says.startswith("would") else []), mirror, records)
+        assert said.out.splitlines()[-1].startswith(says)
+        assert f"0 intact by hash, {others} present by size" in said.out
+        assert "nothing was hashed: --download does" in said.err
 
 
 def test_a_repair_says_why_each_file_is_sent(line: Line, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_mistake_is_named_with_what_to_write(url: str, options: dict[str, obje
         (AZURE, {"account_name": "a", "anon": False, "managed_identity_client_id": "00000000-0000"}),
         (AZURE, {"account_name": "a", "anon": False, "exclude_cli_credential": True, "authority": "login"}),
         ("memory://run", {"whatever": 1}),
-        ("/a/directory", {"whatever": 1}),
+        ("/a/directory", {"auto_mkdir": True}),
     ],
 )
 def test_what_the_library_takes_is_taken(url: str, options: dict[str, object], driver: str) -> None:
@@ -106,6 +106,12 @@ def test_no_value_is_quoted() -> None:
     with pytest.raises(ConfigError) as wrong:
         check(S3, {"key": ["canary-key"], "secret": {"canary-secret": 1}})
     assert "canary" not in str(wrong.value)
+
+
+def test_a_mirror_in_a_directory_takes_none(tmp_path: Path) -> None:
+    """Who gives one means another place, and would have got a directory of that name."""
+    with pytest.raises(ConfigError, match=r"'profile' is given: leave that out, or correct the mirror's URL"):
+        RecordMirror(tmp_path / "bucket", MirrorConfig(storage_options={"profile": "training"}))
 
 
 USES: Mapping[str, Callable[[MirrorConfig, Path], Any]] = {

@@ -106,7 +106,7 @@ def test_one_that_cannot_be_read_is_not_vouched_for(
     scene.records.symlink_to(scene.records)  # nobody can list it, whatever his rights
     assert not ask(scene.mirror, 1e6)
     assert not ask(scene.mirror, 0)
-    assert f"new kinds of sidecars in {scene.records}, which is tried again" in caplog.text
+    assert f"cannot read the record directory {scene.records}: " in caplog.text
     scene.records.unlink()
     scene.come_back()
     with mirror_on(scene.memory) as again:
@@ -181,7 +181,9 @@ def test_what_does_not_come_back_for_long_is_lost(
     assert sum("is lost" in message for message in caplog.messages) == 2
 
 
-def test_nobody_waits_for_ever_for_one_that_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_for_ever_for_one_that_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A flush ends, with False, as does a close long before its time is over; what comes back is copied."""
     monkeypatch.setattr("mirror.engine.RETRY_S", 0.01)
     monkeypatch.setattr("mirror.engine.TICK_S", 0.01)
@@ -197,6 +199,7 @@ def test_nobody_waits_for_ever_for_one_that_does_not_come_back(tmp_path: Path, m
         mirror.submit(tmp_path / "absent", "tr_a")
         assert not mirror.close(1e6)
         assert [left.record_id for left in mirror.left()] == ["tr_a"]
+        assert f"what was handed over in {tmp_path / 'absent'} cannot be copied" in caplog.text
 
 
 def test_a_record_deleted_with_everything_else_is_no_reason_to_wait(scene: Scene) -> None:
