@@ -29,6 +29,8 @@ _WEB = frozenset({"http", "https"})
 # What fsspec opens and no mirror can be written to: repositories, archives, and data within a URL.
 _READ_ONLY = frozenset({"github", "git", "gist", "dvc", "zip", "tar", "libarchive", "reference", "data"})
 
+_DIRECTORY_OPTIONS = {"auto_mkdir"}  # fsspec's for a directory; a mirror's are made anyway
+
 StoreOpener = Callable[[Location, MirrorConfig], Store]  # makes a store as ``open_store`` does
 
 
@@ -69,9 +71,6 @@ def _check_protocol(location: Location) -> None:
         ) from error
 
 
-DIRECTORY_OPTIONS = {"auto_mkdir"}  # of fsspec's file system; a mirror's directories are made anyway
-
-
 def check_settings(location: Location, config: MirrorConfig) -> None:
     """Make sure that a mirror can be opened as its settings say, as far as that shows without contacting anything.
 
@@ -79,7 +78,7 @@ def check_settings(location: Location, config: MirrorConfig) -> None:
         ConfigError: nothing installed can open it, or its library does not take the storage options.
     """
     _check_protocol(location)
-    others = sorted(config.storage_options.keys() - DIRECTORY_OPTIONS)
+    others = sorted(config.storage_options.keys() - _DIRECTORY_OPTIONS)
     if location.protocol == "file" and others:
         given = ", ".join(map(repr, others))
         raise ConfigError(
