@@ -61,7 +61,10 @@ def check_options(location: Location, options: Mapping[str, object], redact: Cal
         ConfigError: an option has the wrong type, or the library does not know it or refuses its value.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    if location.protocol == "file" or not given:
+    if not given:
+        return
+    if location.protocol == "file":
+        _check_directory(given)
         return
     _check_types(location.protocol, given)
     with importing:
@@ -85,6 +88,16 @@ def _check_types(protocol: str, options: Mapping[str, object]) -> None:
             value = options.get(name)
             if value is not None and not isinstance(value, wanted):
                 raise ConfigError(f"the storage option {name!r} is {_kind(value)} and must be {words}")
+
+
+def _check_directory(options: Mapping[str, object]) -> None:
+    """Whoever gives one that means something most likely left out what a URL of another store begins with."""
+    for name in options:
+        if name not in {"auto_mkdir", *_FSSPEC}:
+            raise ConfigError(
+                f"a mirror in a directory takes no storage options, but {show(name)} is given: leave that out, or "
+                "correct the mirror's URL, which begins like s3://bucket for any other store"
+            )
 
 
 def _check_s3(options: Mapping[str, object], redact: Callable[[str], str]) -> None:

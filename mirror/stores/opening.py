@@ -29,8 +29,6 @@ _WEB = frozenset({"http", "https"})
 # What fsspec opens and no mirror can be written to: repositories, archives, and data within a URL.
 _READ_ONLY = frozenset({"github", "git", "gist", "dvc", "zip", "tar", "libarchive", "reference", "data"})
 
-_DIRECTORY_OPTIONS = {"auto_mkdir"}  # fsspec's for a directory; a mirror's are made anyway
-
 StoreOpener = Callable[[Location, MirrorConfig], Store]  # makes a store as ``open_store`` does
 
 
@@ -78,13 +76,6 @@ def check_settings(location: Location, config: MirrorConfig) -> None:
         ConfigError: nothing installed can open it, or its library does not take the storage options.
     """
     _check_protocol(location)
-    others = sorted(config.storage_options.keys() - _DIRECTORY_OPTIONS)
-    if location.protocol == "file" and others:
-        given = ", ".join(map(repr, others))
-        raise ConfigError(
-            f"a mirror in a directory takes no storage options, but {given} is given: leave that out, or correct the "
-            f"mirror's URL, which begins like s3://bucket for any other store"
-        )
     check_options(location, config.storage_options, _redactor(location, config.storage_options))
 
 

@@ -77,7 +77,7 @@ def test_a_mistake_is_named_with_what_to_write(url: str, options: dict[str, obje
         (AZURE, {"account_name": "a", "anon": False, "managed_identity_client_id": "00000000-0000"}),
         (AZURE, {"account_name": "a", "anon": False, "exclude_cli_credential": True, "authority": "login"}),
         ("memory://run", {"whatever": 1}),
-        ("/a/directory", {"auto_mkdir": True}),
+        ("/a/directory", {"auto_mkdir": True, "skip_instance_cache": True, "profile": None}),
     ],
 )
 def test_what_the_library_takes_is_taken(url: str, options: dict[str, object], driver: str) -> None:
