@@ -63,7 +63,7 @@ class Watch:
         Where the store refuses everything it ends at once.
 
         Returns:
-            Whether everything that is on disk is in the mirror.
+            Whether everything that is on disk is in the mirror, and nothing that was on disk was lost.
         """
         self._mirror.start()
         for watch in self._watches:

@@ -13,11 +13,16 @@ from typing import Any
 
 import pytest
 
+from mirror.config import MirrorConfig
 from mirror.names import document_name
 from mirror.samples import write_corpus, write_litter
+from mirror.terminal.stopping import Stopping
 from mirror.testing import Fault, FaultProxy, Hang, SeaweedS3, requests_to
+from mirror.watch import Watch
 from tests.mirror.command_line import Running, run_command, storage_env
 from tests.mirror.local_records import write_files
+from tests.mirror.mirrors_in_memory import eventually
+from tests.mirror.moments import Moments
 from tests.mirror.places import S3Place
 
 LISTEN = ("--listen", "127.0.0.1:0")
@@ -56,6 +61,28 @@ def test_it_copies_what_is_there_and_what_appears(tmp_path: Path) -> None:
     assert (said.code, said.summary["copied"], said.summary["late"]) == (0, 30, 0)
     assert [line["type"] for line in said.lines] == ["summary"]
     assert run_command("verify", "--download", mirror, one, two).code == 0
+
+
+class StoppingOnce(Stopping):
+    """A wish to stop that comes once something holds."""
+
+    def __init__(self, holds: Callable[[], object]) -> None:
+        super().__init__()
+        self._holds = holds
+
+    def wait(self, _timeout_s: float | None = None) -> bool:
+        eventually(self._holds)
+        return True
+
+
+def test_a_watch_that_lost_a_record_is_not_complete(tmp_path: Path, moments: Moments) -> None:
+    """Nothing is left to copy, and yet not all is there."""
+    records = tmp_path / "records"
+    write_files(records, "tr_a")
+    moments.before("open", document_name("tr_a"), (records / document_name("tr_a")).unlink)
+    daemon = Watch([records], tmp_path / "mirror", MirrorConfig())
+    assert not daemon.run(StoppingOnce(lambda: daemon.stats()["lost"]))
+    assert daemon.left() == []
 
 
 def test_a_record_finished_just_before_the_end_is_copied(tmp_path: Path) -> None:
